@@ -1,0 +1,60 @@
+"""Errors: each states the violated law, the values and the next step."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class KtLabError(Exception):
+    """Base of every error that kt_lab raises on purpose."""
+
+
+class UsageError(KtLabError, ValueError):
+    """A mistake of the caller: the arguments break a stated law."""
+
+
+class SpaceError(UsageError):
+    """A search space, a parameter or a config breaks its law."""
+
+
+class ConstraintError(SpaceError):
+    """A constraint expression is outside the whitelisted language, or cannot be evaluated."""
+
+
+class BudgetError(UsageError):
+    """A budget that allows nothing."""
+
+
+class LandscapeError(UsageError):
+    """A landscape file is truncated, foreign, or does not belong to the space."""
+
+
+class UnrecordedConfig(LandscapeError):
+    """A valid config that the landscape has no measurement of."""
+
+
+class StoreError(UsageError):
+    """A stored run, journal or study cannot be read or does not match its request."""
+
+
+class MissingExtra(KtLabError, ImportError):
+    """An optional dependency is absent; the message names the command that installs it."""
+
+
+class UnknownName(UsageError):
+    """A name that no registry or options table holds; the nearest names are listed."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]):
+        """Builds the message from the registry itself.
+
+        Args:
+            kind: What was looked up, in the singular ("searcher", "option of lfbo_pattern").
+            name: The name that was given.
+            known: Every name that would have been accepted.
+        """
+        known = sorted(known)
+        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        super().__init__(
+            f"{kind} must be one of the known names, got {name!r}; {hint}"
+            f"known: {', '.join(known) if known else 'none'}"
+        )

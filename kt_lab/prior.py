@@ -1,0 +1,35 @@
+"""What is known before a search begins: readings of other workloads, with their provenance."""
+
+from dataclasses import dataclass
+
+from kt_lab.trial import Config
+
+
+@dataclass(frozen=True, slots=True)
+class PriorReading:
+    """One config that did well, or badly, somewhere else.
+
+    Attributes:
+        config: The config, in the parameters of the space it was measured in.
+        latency_us: Median latency there, in microseconds; None when it failed.
+        workload: Where it was measured, `kernel/name`.
+        gpu: On which GPU.
+    """
+
+    config: Config
+    latency_us: float | None
+    workload: str
+    gpu: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Readings that a searcher may start from, best first by convention.
+
+    Attributes:
+        readings: Any number of readings; a searcher ignores configs outside its space.
+        provenance: Where the readings come from (a run file, a landscape manifest).
+    """
+
+    readings: tuple[PriorReading, ...] = ()
+    provenance: str = ""

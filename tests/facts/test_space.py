@@ -1,0 +1,189 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from kt_lab.errors import SpaceError
+from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
+
+
+def _space(**changes):
+    arguments = {
+        "parameters": [
+            PowerOfTwo("BLOCK", 16, 128, role="tile"),
+            Choice("EVICTION", ("", "evict_first", "evict_last")),
+            Integer("num_stages", 1, 4, role="stages"),
+            Flag("SWIZZLE"),
+        ],
+        "constraints": [
+            Constraint("fits", "BLOCK * num_stages <= 256", "tiles in flight must fit"),
+            Constraint("swizzled", "not SWIZZLE or BLOCK >= 32", "a swizzle needs 32 columns"),
+        ],
+        "default": {"BLOCK": 32, "EVICTION": "", "num_stages": 2, "SWIZZLE": False},
+        "constants": {"N": 640},
+    }
+    arguments |= changes
+    return ParameterSpace(arguments.pop("parameters"), **arguments)
+
+
+def test_members_are_exactly_the_configs_that_obey_every_constraint():
+    space = _space()
+    found = {tuple(c.values()) for c in space.configs(space.enumerate())}
+    expected = {
+        (block, eviction, stages, swizzle)
+        for block in (16, 32, 64, 128)
+        for eviction in ("", "evict_first", "evict_last")
+        for stages in (1, 2, 3, 4)
+        for swizzle in (False, True)
+        if block * stages <= 256 and (not swizzle or block >= 32)
+    }
+    assert found == expected
+    assert space.size == len(expected)
+
+
+def test_membership_is_the_same_before_and_after_enumeration():
+    rows = np.indices((4, 3, 4, 2)).reshape(4, -1).T
+    lazy, listed = _space(), _space()
+    listed.enumerate()
+    assert listed._codes is not None
+    np.testing.assert_array_equal(lazy.valid(rows), listed.valid(rows))
+
+
+def test_rows_configs_and_indices_are_inverse():
+    space = _space()
+    configs = space.configs(space.enumerate())
+    np.testing.assert_array_equal(space.rows(configs), space.enumerate())
+    assert [space.index(c) for c in configs] == list(range(space.size))
+
+
+def test_neighbours_differ_in_one_parameter_and_are_valid():
+    space = _space()
+    for config in space.configs(space.enumerate()):
+        around = space.neighbours(config)
+        assert len(set(around)) == len(around)
+        for other in around:
+            assert space.contains(other)
+            changed = [n for n in space.names if other[n] != config[n]]
+            assert len(changed) == 1
+            if changed[0] == "BLOCK":
+                assert {other["BLOCK"] / config["BLOCK"]} <= {0.5, 2.0}
+
+
+def test_an_unordered_choice_reaches_every_value_at_radius_one():
+    assert Choice("E", ("a", "b", "c", "d")).neighbours(0, 1) == (1, 2, 3)
+    assert Integer("s", 1, 9).neighbours(4, 2) == (2, 3, 5, 6)
+
+
+def test_encoding_is_log2_numbers_and_one_hot():
+    space = _space()
+    encoded = space.encode(
+        [{"BLOCK": 64, "EVICTION": "evict_last", "num_stages": 3, "SWIZZLE": 1 == 1}]
+    )
+    np.testing.assert_array_equal(encoded, [[6, 0, 0, 1, 3, 1]])
+
+
+def test_sampling_is_uniform_over_valid_configs():
+    space = _space()
+    draws = space.sample_rows(40_000, rng=np.random.default_rng(0))
+    counts = np.bincount(space.indices(draws), minlength=space.size)
+    expected = 40_000 / space.size
+    assert abs(counts - expected).max() < 6 * np.sqrt(expected)
+
+
+def test_repair_goes_to_the_nearest_valid_row():
+    space = _space()
+    row = space.row({"BLOCK": 128, "EVICTION": "", "num_stages": 3, "SWIZZLE": False})
+    assert not space.valid(row[None, :])[0]
+    repaired = space.config(space.repair(row))
+    assert space.contains(repaired)
+    assert repaired["EVICTION"] == ""
+    assert {repaired["BLOCK"], repaired["num_stages"]} in ({64, 3}, {128, 2})
+
+
+def test_nearest_unseen_exhausts_the_space_and_then_says_so():
+    space = _space()
+    seen = set()
+    while (config := space.nearest_unseen(space.default, seen)) is not None:
+        assert space.contains(config)
+        assert config not in seen
+        seen.add(config)
+    assert len(seen) == space.size
+
+
+def test_fingerprint_follows_values_and_constraints_only():
+    assert _space().fingerprint == _space().fingerprint
+    other_default = {"BLOCK": 16, "EVICTION": "", "num_stages": 1, "SWIZZLE": False}
+    assert _space(default=other_default).fingerprint == _space().fingerprint
+    assert _space(constants={"N": 512}).fingerprint != _space().fingerprint
+    assert _space(constraints=[]).fingerprint != _space().fingerprint
+
+
+def test_a_space_survives_description_and_pickling():
+    space = _space()
+    for copy in (
+        ParameterSpace.from_description(space.describe()),
+        pickle.loads(pickle.dumps(space)),
+    ):
+        assert copy.fingerprint == space.fingerprint
+        assert copy.default == space.default
+        np.testing.assert_array_equal(copy.enumerate(), space.enumerate())
+
+
+def test_a_huge_space_is_used_without_being_enumerated():
+    names = [f"p{i}" for i in range(12)]
+    space = ParameterSpace(
+        [Integer(n, 0, 9) for n in names],
+        constraints=[Constraint("half", "p0 + p1 < 9")],
+        default=dict.fromkeys(names, 0),
+    )
+    assert space.cartesian_size == 10**12
+    for config in space.sample(50, rng=np.random.default_rng(1)):
+        assert space.contains(config)
+        assert all(space.contains(n) for n in space.neighbours(config))
+    nearest = space.nearest_unseen(space.default, {space.default})
+    assert sum(nearest.values()) == 1
+    with pytest.raises(SpaceError, match=r"at most 1,000,000 points"):
+        space.enumerate()
+
+
+@pytest.mark.parametrize(
+    ("changes", "law"),
+    [
+        ({"parameters": []}, "at least one parameter"),
+        ({"parameters": [Flag("A"), Flag("A")]}, "distinct names"),
+        ({"default": {"BLOCK": 48}}, "must assign exactly"),
+        (
+            {"default": {"BLOCK": 48, "EVICTION": "", "num_stages": 1, "SWIZZLE": False}},
+            r"BLOCK must be one of \(16, 32, 64, 128\), got BLOCK=48",
+        ),
+        (
+            {"default": {"BLOCK": 128, "EVICTION": "", "num_stages": 4, "SWIZZLE": False}},
+            "tiles in flight must fit .* got BLOCK=128, num_stages=4",
+        ),
+        ({"constraints": [Constraint("never", "BLOCK > 1000")]}, "leave at least one config"),
+        ({"constraints": [Constraint("typo", "BLOK > 16")]}, "parameters and constants only"),
+        (
+            {"constraints": [Constraint("a", "BLOCK > 1"), Constraint("a", "BLOCK > 2")]},
+            "constraints must have distinct names",
+        ),
+    ],
+)
+def test_a_bad_space_is_refused_with_its_law(changes, law):
+    with pytest.raises(SpaceError, match=law):
+        _space(**changes)
+
+
+@pytest.mark.parametrize(
+    ("make", "law"),
+    [
+        (lambda: Choice("E", ()), "at least one value"),
+        (lambda: Choice("E", ("a", "a")), "distinct values"),
+        (lambda: PowerOfTwo("B", 3, 8), "bounded by powers of two, got low=3"),
+        (lambda: PowerOfTwo("B", 8, 4), "at least one value"),
+        (lambda: Integer("a b", 0, 1), "must be an identifier"),
+        (lambda: Flag("F", role="speed"), "role must be one of"),
+    ],
+)
+def test_a_bad_parameter_is_refused_with_its_law(make, law):
+    with pytest.raises(SpaceError, match=law):
+        make()
