@@ -71,8 +71,10 @@ class SimulatedClock:
 
     @property
     def free(self) -> int:
-        """Compile lanes without work; a compiled job that waits for timing still holds its lane's
-        place, so that a slow timing lane does not pile up stale proposals.
+        """Compile lanes without work.
+
+        A compiled job that waits for timing still holds its lane's place, so that a slow timing
+        lane does not pile up stale proposals.
         """
         return max(0, self._lanes - self.pending + (self._timing is not None))
 

@@ -55,7 +55,7 @@ class Parameter:
         raise SpaceError(f"{self.name} must be one of {self.values}, got {self.name}={value!r}")
 
     def neighbours(self, index: int, radius: int = 1) -> tuple[int, ...]:
-        """Returns the value indices within `radius` steps, ascending, the index itself excluded."""
+        """Returns the value indices within `radius` steps, ascending, without the index itself."""
         low, high = max(0, index - radius), min(self.cardinality - 1, index + radius)
         return tuple(i for i in range(low, high + 1) if i != index)
 

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import math
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ import numpy as np
 from kt_lab.constraints import Constraint
 from kt_lab.errors import SpaceError
 from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo, parameter_from
+from kt_lab.rows import RowSpace
 from kt_lab.trial import Config
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Space",
 ]
 
-ENUMERABLE = 10**6  # largest cartesian product that a space will list
 _DRAWS = 10**6  # rejected draws before sampling a huge space gives up
 
 
@@ -50,180 +49,8 @@ class Space(Protocol):
         """Returns floats of shape (n, d), one row per config."""
 
 
-class ParameterSpace:
+class ParameterSpace(RowSpace):
     """A product of parameters under constraints; only valid configs are members."""
-
-    def __init__(
-        self,
-        parameters: Sequence[Parameter],
-        *,
-        constraints: Sequence[Constraint] = (),
-        default: Mapping[str, Any],
-        constants: Mapping[str, int | float | str | bool] | None = None,
-    ):
-        """Checks that the parts fit together; nothing is enumerated yet.
-
-        Args:
-            parameters: At least one, with distinct names.
-            constraints: Over parameter names and constants.
-            default: A valid config: what the kernel runs without tuning.
-            constants: Named values that constraints may use (the workload's extents).
-
-        Raises:
-            SpaceError: A parameter is missing or doubled, a constraint names something unknown,
-                the default is no member, or no config is valid.
-        """
-        self.parameters = tuple(parameters)
-        self.constraints = tuple(constraints)
-        self.constants = dict(constants or {})
-        self.names = tuple(p.name for p in self.parameters)
-        self._check_names()
-        cards = [p.cardinality for p in self.parameters]
-        self.cartesian_size = math.prod(cards)
-        strides = [math.prod(cards[i + 1 :]) for i in range(len(cards))]
-        self._strides = np.asarray(strides, dtype=np.int64 if self.enumerable else object)
-        self._columns = tuple(_column(p.values) for p in self.parameters)
-        self.default = self._check_default(default)
-
-    def _check_names(self) -> None:
-        if not self.parameters:
-            raise SpaceError("a space must have at least one parameter, got none")
-        for kind, names in (
-            ("parameters", self.names),
-            ("constraints", [c.name for c in self.constraints]),
-        ):
-            doubled = sorted({n for n in names if list(names).count(n) > 1})
-            if doubled:
-                raise SpaceError(f"{kind} must have distinct names, got {doubled} more than once")
-        known = set(self.names) | set(self.constants)
-        for constraint in self.constraints:
-            if unknown := constraint.names - known:
-                raise SpaceError(
-                    f"constraint {constraint.name!r} must use parameters and constants only, "
-                    f"got {sorted(unknown)}; known: {', '.join(sorted(known))}"
-                )
-
-    def _check_default(self, default: Mapping[str, Any]) -> Config:
-        try:
-            return self.check(default)
-        except SpaceError as error:
-            if self.enumerable and self.size == 0:
-                raise SpaceError(
-                    "constraints must leave at least one config, got none of "
-                    f"{self.cartesian_size:,}; relax one of: "
-                    + "; ".join(f"{c.name} ({c.canonical})" for c in self.constraints)
-                ) from None
-            raise SpaceError(f"the default must be a valid config: {error}") from None
-
-    # -- membership ---------------------------------------------------------------------------
-
-    @property
-    def enumerable(self) -> bool:
-        """Whether the cartesian product is small enough to list (<= 10**6)."""
-        return self.cartesian_size <= ENUMERABLE
-
-    @property
-    def size(self) -> int:
-        """Number of valid configs; only known when the space is enumerable."""
-        return len(self.enumerate())
-
-    def check(self, config: Mapping[str, Any]) -> Config:
-        """Returns the config as a member, or raises SpaceError naming the law it breaks."""
-        row = self.row(config)
-        columns = self._named(row[None, :])
-        for constraint in self.constraints:
-            if not constraint.evaluate(columns).all():
-                used = {n: config[n] for n in self.names if n in constraint.names}
-                law = constraint.sentence or constraint.canonical
-                raise SpaceError(
-                    f"{law} ({constraint.name}: {constraint.canonical}), got "
-                    + ", ".join(f"{k}={v!r}" for k, v in used.items())
-                )
-        return self.config(row)
-
-    def contains(self, config: Mapping[str, Any]) -> bool:
-        """Whether the config is a valid member."""
-        try:
-            return bool(self.valid(self.row(config)[None, :])[0])
-        except SpaceError:
-            return False
-
-    def valid(self, rows: np.ndarray) -> np.ndarray:
-        """Returns which rows obey every constraint, shape (n,)."""
-        rows = np.asarray(rows)
-        if self.enumerable and "_codes" in self.__dict__:
-            codes = rows @ self._strides
-            found = np.searchsorted(self._codes, codes)
-            inside = found < len(self._codes)
-            return inside & (self._codes[np.where(inside, found, 0)] == codes)
-        return self._obeys(rows)
-
-    def _obeys(self, rows: np.ndarray) -> np.ndarray:
-        columns = self._named(rows)
-        good = np.ones(len(rows), dtype=bool)
-        for constraint in self.constraints:
-            good &= constraint.evaluate(columns)
-        return good
-
-    def _named(self, rows: np.ndarray) -> dict[str, Any]:
-        named: dict[str, Any] = dict(self.constants)
-        for i, name in enumerate(self.names):
-            named[name] = self._columns[i][rows[:, i]]
-        return named
-
-    # -- rows ---------------------------------------------------------------------------------
-
-    def row(self, config: Mapping[str, Any]) -> np.ndarray:
-        """Returns value indices, shape (parameters,); raises SpaceError on a foreign value."""
-        if set(config) != set(self.names):
-            missing, extra = set(self.names) - set(config), set(config) - set(self.names)
-            raise SpaceError(
-                f"a config must assign exactly {', '.join(self.names)}; "
-                f"missing {sorted(missing)}, unknown {sorted(extra)}"
-            )
-        return np.asarray([p.index(config[p.name]) for p in self.parameters], dtype=np.int64)
-
-    def rows(self, configs: Iterable[Mapping[str, Any]]) -> np.ndarray:
-        """Returns value indices, shape (n, parameters)."""
-        rows = [self.row(c) for c in configs]
-        return np.asarray(rows, dtype=np.int64).reshape(-1, len(self.names))
-
-    def config(self, row: Sequence[int]) -> Config:
-        """Returns the config of one row."""
-        return Config({p.name: p.values[i] for p, i in zip(self.parameters, row, strict=True)})
-
-    def configs(self, rows: np.ndarray) -> list[Config]:
-        """Returns the configs of rows of shape (n, parameters)."""
-        return [self.config(row) for row in np.asarray(rows).tolist()]
-
-    def enumerate(self) -> np.ndarray:
-        """Returns all valid rows in lexicographic order, shape (size, parameters), read-only."""
-        return self._valid_rows
-
-    @cached_property
-    def _valid_rows(self) -> np.ndarray:
-        if not self.enumerable:
-            raise SpaceError(
-                f"a space must have at most {ENUMERABLE:,} points to be enumerated, got "
-                f"{self.cartesian_size:,}; sample it instead"
-            )
-        shape = tuple(p.cardinality for p in self.parameters)
-        rows = np.indices(shape, dtype=np.int64).reshape(len(shape), -1).T
-        rows = np.ascontiguousarray(rows[self._obeys(rows)])
-        rows.setflags(write=False)
-        return rows
-
-    @cached_property
-    def _codes(self) -> np.ndarray:
-        return self.enumerate() @ self._strides
-
-    def index(self, config: Mapping[str, Any]) -> int:
-        """Returns a member's position in `enumerate()`."""
-        return int(self.indices(self.check(config) and self.row(config)[None, :])[0])
-
-    def indices(self, rows: np.ndarray) -> np.ndarray:
-        """Returns positions in `enumerate()` of valid rows, shape (n,)."""
-        return np.searchsorted(self._codes, np.asarray(rows) @ self._strides)
 
     # -- moving about -------------------------------------------------------------------------
 
@@ -362,12 +189,3 @@ class ParameterSpace:
         }
         text = json.dumps(facts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _column(values: tuple) -> np.ndarray:
-    """Returns values as a column that constraints compute on: int64, or objects as they are."""
-    if all(isinstance(v, int | np.integer) for v in values):
-        return np.asarray(values, dtype=np.int64)
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column

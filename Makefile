@@ -1,0 +1,69 @@
+# make figures   draw the headline comparison into figures/ (no torch, no GPU)
+# make lab       open JupyterLab in notebooks/ (with torch and triton where there is an NVIDIA GPU)
+# make test      lint, then every test
+# make lint      ruff and stripped notebooks only
+# make lock      resolve requirements.lock anew
+# make clean     remove .venv, figures/ and caches
+# Each sets up .venv first, and does nothing there when pyproject.toml and the lock are unchanged.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TEST_EXTRAS := lab,gpu,dev
+LAB_STAMP := .venv/.stamp-$(if $(shell command -v nvidia-smi 2>/dev/null),gpu,lab)
+
+BIN := .venv/bin
+PIP := $(BIN)/pip install -q -c requirements.lock
+NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export UV_CUSTOM_COMPILE_COMMAND := make lock
+
+.NOTPARALLEL:
+.PHONY: figures lab test lint lock clean
+
+figures: .venv/.stamp-lab
+	$(BIN)/kt-lab figures
+
+lab: $(LAB_STAMP)
+	$(BIN)/jupyter lab --notebook-dir=notebooks
+
+test: .venv/.stamp-test lint
+	$(BIN)/pytest -q
+
+lint: .venv/.stamp-lint
+	$(BIN)/ruff check -q .
+	$(BIN)/ruff format -q --check .
+	$(if $(NOTEBOOKS),$(BIN)/nbstripout --verify $(NOTEBOOKS))
+
+lock: .venv/pyvenv.cfg
+	$(PIP) uv
+	$(BIN)/uv pip compile -q --upgrade pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf .venv figures build dist *.egg-info .pytest_cache .ruff_cache
+	find . \( -name __pycache__ -o -name .ipynb_checkpoints \) \
+	    -prune -exec rm -rf {} +
+
+.venv/pyvenv.cfg:
+	@test -n "$(PYTHON)" || { echo "kt_lab needs Python 3.11 or newer, found none;" \
+	    "name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "kt_lab needs Python 3.11 or newer, got $$($(PYTHON) --version 2>&1) from" \
+	    "$(PYTHON); name another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# A stamp stands for one installed set of extras; a larger set brings the smaller ones' stamps.
+.venv/.stamp-lab: pyproject.toml requirements.lock | .venv/pyvenv.cfg
+	$(PIP) -e ".[lab]"
+	@touch $@
+
+.venv/.stamp-gpu: pyproject.toml requirements.lock | .venv/pyvenv.cfg
+	$(PIP) -e ".[lab,gpu]"
+	@touch .venv/.stamp-lab $@
+
+.venv/.stamp-test: pyproject.toml requirements.lock | .venv/pyvenv.cfg
+	$(PIP) -e ".[$(TEST_EXTRAS)]"
+	@touch .venv/.stamp-lab .venv/.stamp-gpu .venv/.stamp-lint $@
+
+.venv/.stamp-lint: pyproject.toml requirements.lock | .venv/pyvenv.cfg
+	$(PIP) ruff nbstripout
+	@touch $@

@@ -1,0 +1,76 @@
+"""kt-lab record: measure whole search spaces on this machine's GPU."""
+
+import argparse
+import time
+from pathlib import Path
+
+from kt_lab.errors import UsageError
+from kt_lab.kernels import REGISTRY, workloads
+from kt_lab.landscape import data_directory
+from kt_lab.record import Progress, Recording, RecordOptions
+
+_EVERY_S = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what to record, where, and how carefully."""
+    parser.add_argument("workloads", nargs="+", help="keys such as softmax/4096x640, or kernels")
+    parser.add_argument("--directory", type=Path, default=None, help="default: data/landscapes")
+    parser.add_argument("--visits", type=int, default=RecordOptions().visits)
+    parser.add_argument("--repetitions", type=int, default=RecordOptions().repetitions)
+    parser.add_argument("--workers", type=int, default=None, help="compile processes")
+    parser.add_argument("--device", type=int, default=0, help="index of the GPU")
+    parser.add_argument("--limit", type=int, default=None, help="configs per workload, sampled")
+    parser.add_argument(
+        "--contention",
+        type=int,
+        default=RecordOptions().contention,
+        help="configs that are compiled again at 1, 4 and all workers",
+    )
+    parser.add_argument("--stop-after", type=float, default=None, help="seconds; resume later")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Records, resuming what the directory's journal already holds."""
+    keys: list[str] = []
+    for name in args.workloads:
+        keys += [w.key for w in workloads(name)] if name in REGISTRY else [name]
+    if len(set(keys)) != len(keys):
+        raise UsageError(f"each workload must be named once, got {', '.join(keys)}")
+    options = RecordOptions(
+        visits=args.visits,
+        repetitions=args.repetitions,
+        compile_workers=args.workers,
+        contention=args.contention,
+        device=args.device,
+        limit=args.limit,
+        stop_after_s=args.stop_after,
+    )
+    directory = args.directory or data_directory() / "landscapes"
+    recording = Recording(keys, directory=directory, options=options, on_progress=_Line())
+    paths = recording.run()
+    for path in paths:
+        print(f"saved {path}")
+    missing = len(keys) - len(paths)
+    if missing:
+        print(f"{missing} of {len(keys)} workloads are not complete: run the same command again")
+    return 1 if missing else 0
+
+
+class _Line:
+    """Prints one line of progress every few seconds."""
+
+    def __init__(self):
+        self._last = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._last < _EVERY_S and progress.done < progress.total:
+            return
+        self._last = now
+        eta = "?" if progress.eta_s is None else f"{progress.eta_s:.0f} s"
+        print(
+            f"{progress.elapsed_s:7.1f} s  {progress.phase}: {progress.done:,} of "
+            f"{progress.total:,}, {progress.failures} failed to compile, {eta} to go",
+            flush=True,
+        )

@@ -1,0 +1,310 @@
+"""Experiments: a grid of runs (workload x searcher x lanes x seed), resumable, on any executor."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.budget import Budget
+from kt_lab.errors import StoreError, UsageError
+from kt_lab.landscape import Landscape, load_landscape
+from kt_lab.provenance import provenance
+from kt_lab.runners.replay import ReplayRunner
+from kt_lab.search import make_searcher
+from kt_lab.store import Journal, read_table, write_table
+from kt_lab.trial import History
+from kt_lab.tune import tune
+
+CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
+NOT_REPEATABLE = ("search_s", "elapsed_s")  # measured on the machine that runs the searcher
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of an experiment, complete enough to be computed anywhere.
+
+    Attributes:
+        workload: Key of a recorded workload.
+        gpu: Short name of the GPU whose landscape is replayed; None: the only one there is.
+        searcher: The row's name in tables and figures.
+        algorithm: Registered name of the searcher that runs.
+        options: Its options.
+        lanes: Simulated compile lanes.
+        seed: Of the searcher and of the replay.
+        trials: Budget in trials; None: no limit.
+        seconds: Budget in machine seconds; None: no limit.
+    """
+
+    workload: str
+    gpu: str | None
+    searcher: str
+    algorithm: str
+    options: tuple[tuple[str, Any], ...]
+    lanes: int
+    seed: int
+    trials: int | None
+    seconds: float | None
+
+
+@lru_cache(maxsize=64)
+def _landscape(workload: str, gpu: str | None) -> Landscape:
+    return load_landscape(workload, gpu=gpu)
+
+
+def run_cell(cell: Cell) -> pd.DataFrame:
+    """Computes one run by replay; returns its tidy table (one row per trial)."""
+    landscape = _landscape(cell.workload, cell.gpu)
+    budget = Budget(trials=cell.trials, seconds=cell.seconds)
+    runner = ReplayRunner(landscape, seed=cell.seed, compile_lanes=cell.lanes)
+    searcher = make_searcher(
+        cell.algorithm, landscape.space, seed=cell.seed, budget=budget, **dict(cell.options)
+    )
+    history = tune(searcher, runner, budget=budget)
+    facts = {
+        "workload": cell.workload,
+        "kernel": landscape.kernel,
+        "gpu": landscape.gpu,
+        "searcher": cell.searcher,
+        "lanes": cell.lanes,
+        "seed": cell.seed,
+    }
+    return history_table(history, facts=facts, judged_us=runner.judged_us)
+
+
+def history_table(
+    history: History, *, facts: Mapping[str, Any], judged_us: np.ndarray | None = None
+) -> pd.DataFrame:
+    """Returns a history as the tidy table of runs that `stats` reads, one row per trial.
+
+    Args:
+        history: A finished or a running search.
+        facts: Constant columns: workload, kernel, gpu, searcher, lanes, seed.
+        judged_us: What each config of the space is judged by, shape (space.size,); None in a
+            live run, where nothing is known but the readings.
+    """
+    at = np.asarray([t.measurement.info.get("config", -1) for t in history], dtype=np.int32)
+    judged = np.full(len(at), np.nan) if judged_us is None else judged_us[at]
+    return pd.DataFrame(
+        {
+            **facts,
+            "trial": np.asarray([t.number for t in history], dtype=np.int32),
+            "config": at,
+            "first": np.asarray([t.first for t in history], dtype=bool),
+            "repetitions": np.asarray(
+                [len(t.measurement.samples_us) for t in history], dtype=np.int16
+            ),
+            "status": [t.status for t in history],
+            "latency_us": np.asarray([t.latency_us for t in history], dtype=np.float32),
+            "judged_us": judged.astype(np.float32),
+            "compile_s": _seconds([t.measurement.compile_s for t in history], digits=4),
+            "measure_s": _seconds([t.measurement.measure_s for t in history], digits=5),
+            "machine_s": _seconds([t.machine_s for t in history], digits=4),
+            "search_s": _seconds([t.search_s for t in history], digits=3),
+            "origin": [t.proposal.origin for t in history],
+        }
+    )
+
+
+def _seconds(values: Sequence[float], *, digits: int) -> np.ndarray:
+    """Returns seconds as float32, rounded to what was measured: noise does not compress."""
+    return np.round(np.asarray(values, dtype=float), digits).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A grid of replayed runs made to answer one question.
+
+    Attributes:
+        name: Names the folder of its results.
+        workloads: Keys of recorded workloads.
+        searchers: Row name -> registered name, or (registered name, options); a plain sequence
+            of registered names serves too.
+        seeds: How many, from 0.
+        budget: Of every run.
+        lanes: Simulated compile lanes; one run per entry.
+        gpu: Which GPU's landscapes; None: the only one recorded.
+    """
+
+    name: str
+    workloads: Sequence[str]
+    searchers: Mapping[str, Any] | Sequence[str]
+    seeds: int
+    budget: Budget
+    lanes: Sequence[int] = (16,)
+    gpu: str | None = None
+    _rows: dict[str, tuple[str, dict]] = field(init=False, repr=False, default=None)
+
+    def __post_init__(self):
+        """Checks names now rather than an hour into the run."""
+        if self.seeds < 1 or not self.workloads or not self.searchers or not self.lanes:
+            raise UsageError(
+                "an experiment needs at least one workload, searcher, lane count and seed, got "
+                f"{len(self.workloads)}, {len(self.searchers)}, {len(self.lanes)}, {self.seeds}"
+            )
+        given = self.searchers
+        named = given.items() if isinstance(given, Mapping) else [(name, name) for name in given]
+        rows = {k: (v, {}) if isinstance(v, str) else (v[0], dict(v[1])) for k, v in named}
+        for algorithm, options in rows.values():
+            space = _landscape(self.workloads[0], self.gpu).space
+            make_searcher(algorithm, space, seed=0, **options).close()
+        for workload in self.workloads:
+            _landscape(workload, self.gpu)
+        object.__setattr__(self, "_rows", rows)
+
+    def cells(self) -> list[Cell]:
+        """Lists every run, seeds outermost, so that an interrupted study is balanced."""
+        return [
+            Cell(
+                workload=workload,
+                gpu=self.gpu,
+                searcher=row,
+                algorithm=algorithm,
+                options=tuple(sorted(options.items())),
+                lanes=lanes,
+                seed=seed,
+                trials=self.budget.trials,
+                seconds=self.budget.seconds,
+            )
+            for seed in range(self.seeds)
+            for lanes in self.lanes
+            for workload in self.workloads
+            for row, (algorithm, options) in self._rows.items()
+        ]
+
+    def run(
+        self,
+        *,
+        directory: Path | str | None = None,
+        executor: Executor | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> pd.DataFrame:
+        """Computes the missing runs and returns the whole table.
+
+        Args:
+            directory: Where the journal and then `<name>.parquet` are kept; None: nowhere.
+            executor: Any `concurrent.futures` executor; None: this process, in order.
+            on_progress: Called with (runs done, runs in all).
+        """
+        cells = self.cells()
+        done: dict[str, dict] = {}
+        journal = None
+        if directory is not None:
+            target = Path(directory) / f"{self.name}.parquet"
+            if target.exists():
+                return load_runs(target, expect=self.facts())
+            journal = self._open(Path(directory) / f"{self.name}.jsonl", done)
+        todo = [c for c in cells if _key(c) not in done]
+        count = len(cells) - len(todo)
+        for cell, table in _compute(todo, executor):
+            columns = {n: _plain(table[n]) for n in table.columns}
+            done[_key(cell)] = columns
+            if journal:
+                journal.append({"cell": _key(cell), "rows": columns})
+            count += 1
+            if on_progress:
+                on_progress(count, len(cells))
+        frame = _gather([done[_key(c)] for c in cells])
+        if journal:
+            journal.close()
+            write_table(frame, target, facts=self.facts() | {"provenance": provenance()})
+            journal.path.unlink()
+        return frame
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what determines the results, JSON-ready; a stored table must match it."""
+        return {
+            "experiment": self.name,
+            "workloads": list(self.workloads),
+            "searchers": {k: [v[0], v[1]] for k, v in self._rows.items()},
+            "seeds": self.seeds,
+            "budget": asdict(self.budget),
+            "lanes": list(self.lanes),
+            "landscapes": {w: _landscape(w, self.gpu).manifest["sha256"] for w in self.workloads},
+        }
+
+    def _open(self, path: Path, done: dict[str, dict]) -> Journal:
+        journal = Journal(path)
+        facts = json.loads(json.dumps(self.facts()))
+        if not journal.records:
+            journal.append({"facts": facts})
+            return journal
+        if journal.records[0].get("facts") != facts:
+            raise StoreError(
+                f"a journal must belong to the same experiment, got another request in "
+                f"{path.name}; give the experiment a new name, or move the journal away"
+            )
+        done.update({r["cell"]: r["rows"] for r in journal.records[1:]})
+        return journal
+
+
+def load_runs(path: Path | str, *, expect: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Loads a stored table of runs; with `expect`, only if it answers the same request."""
+    frame, facts = read_table(path)
+    if expect is not None:
+        wanted = json.loads(json.dumps(dict(expect)))
+        different = sorted(k for k in wanted if facts.get(k) != wanted[k])
+        if different:
+            raise StoreError(
+                f"stored runs must answer the same request, got other {', '.join(different)} in "
+                f"{Path(path).name}; give the experiment a new name, or move the file away"
+            )
+    return _typed(frame)
+
+
+def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
+    """Recomputes one run and returns the columns in which it differs from the stored rows."""
+    fresh = run_cell(cell)
+    stored = runs[
+        (runs["workload"] == cell.workload)
+        & (runs["searcher"] == cell.searcher)
+        & (runs["lanes"] == cell.lanes)
+        & (runs["seed"] == cell.seed)
+    ].reset_index(drop=True)
+    if len(fresh) != len(stored):
+        return ["trial"]
+    columns = [c for c in fresh.columns if c not in NOT_REPEATABLE]
+    return [c for c in columns if _plain(fresh[c]) != _plain(stored[c])]
+
+
+def _compute(cells: Sequence[Cell], executor: Executor | None):
+    if executor is None:
+        for cell in cells:
+            yield cell, run_cell(cell)
+        return
+    futures = {executor.submit(run_cell, cell): cell for cell in cells}
+    for future in as_completed(futures):
+        yield futures.pop(future), future.result()
+
+
+def _key(cell: Cell) -> str:
+    return f"{cell.workload}|{cell.searcher}|{cell.lanes}|{cell.seed}"
+
+
+def _plain(column: pd.Series) -> list:
+    """Returns a column as JSON-ready values, missing ones as None."""
+    return [None if value != value else value for value in column.tolist()]
+
+
+def _gather(runs: Sequence[dict]) -> pd.DataFrame:
+    return _typed(pd.concat([pd.DataFrame(columns) for columns in runs], ignore_index=True))
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Gives a table its dtypes; what is missing is null."""
+    types: dict[str, Any] = {
+        "lanes": "int16",
+        "seed": "int16",
+        "trial": "int32",
+        "config": "int32",
+        "first": "bool",
+        "repetitions": "int16",
+    }
+    floats = ("latency_us", "judged_us", "compile_s", "measure_s", "machine_s", "search_s")
+    frame = frame.astype(types | dict.fromkeys(floats, "float32"))
+    return frame.astype(dict.fromkeys(CATEGORIES, "category"))

@@ -1,0 +1,283 @@
+"""Landscapes: every config of one workload on one GPU, with raw timings, costs and failures."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kt_lab.errors import LandscapeError, UnrecordedConfig
+from kt_lab.space import ParameterSpace
+from kt_lab.trial import OK, STATUSES, Config
+
+SCHEMA = 1
+_FACTS = {  # column -> dtype of what is stored once per config beside its samples
+    "compile_s": "float32",
+    "compile_cpu_s": "float32",
+    "compile_workers": "int16",
+    "check_s": "float32",
+    "timing_overhead_s": "float32",
+    "failure_s": "float32",
+    "registers": "Int32",
+    "spills": "Int32",
+    "shared_bytes": "Int32",
+}
+_TEXTS = ("status", "error", "specialisation", "code_hash")
+
+
+class Landscape:
+    """The recorded table of one workload on one GPU.
+
+    Row i of every array is config i of `space.enumerate()`; configs that were not recorded have
+    an empty status. Samples are in microseconds, in the order they were taken.
+    """
+
+    def __init__(self, table: pd.DataFrame, manifest: Mapping[str, Any]):
+        """Takes a table with one row per recorded config, as `record` and `load` make it.
+
+        Args:
+            table: Columns p_<parameter> (value indices), status, error, samples_us (list), visit
+                (list, one entry per sample) and the columns of costs and facts.
+            manifest: Space, fingerprint, provenance, protocol; see data/README.md.
+        """
+        self.manifest = dict(manifest)
+        self.space = ParameterSpace.from_description(manifest["space"])
+        if self.space.fingerprint != manifest["fingerprint"]:
+            raise LandscapeError(
+                "a landscape's fingerprint must match its space, got "
+                f"{manifest['fingerprint']} in the manifest and {self.space.fingerprint} from its "
+                "space; the manifest was edited or comes from another version"
+            )
+        rows = table[[f"p_{n}" for n in self.space.names]].to_numpy(dtype=np.int64)
+        if not self.space.valid(rows).all():
+            raise LandscapeError(
+                f"every recorded row must be a member of the space, got "
+                f"{int((~self.space.valid(rows)).sum())} of {len(rows)} outside it"
+            )
+        self.table = table.set_index(pd.Index(self.space.indices(rows), name="config"))
+        if self.table.index.has_duplicates:
+            raise LandscapeError("a landscape must hold each config once, got duplicates")
+        self.table = self.table.sort_index()
+        for name in _TEXTS:
+            self.table[name] = self.table[name].astype(object)
+
+    # -- identity -----------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self.manifest["kernel"]
+
+    @property
+    def workload(self) -> str:
+        """The workload's key, kernel/name."""
+        return self.manifest["workload"]
+
+    @property
+    def gpu(self) -> str:
+        """The GPU's short name, as in the folder."""
+        return self.manifest["gpu"]
+
+    def require(self, space: ParameterSpace) -> None:
+        """Raises LandscapeError unless the landscape was recorded in exactly this space."""
+        if space.fingerprint != self.space.fingerprint:
+            raise LandscapeError(
+                f"a landscape must be replayed in the space it was recorded in: {self.workload} "
+                f"on {self.gpu} has fingerprint {self.space.fingerprint}, the space given has "
+                f"{space.fingerprint}; record it again with kt-lab record {self.workload}"
+            )
+
+    def index(self, config: Config) -> int:
+        """Returns a recorded config's position; raises UnrecordedConfig or SpaceError."""
+        found = self._positions.get(config)
+        if found is None:
+            self.space.check(config)
+            raise UnrecordedConfig(
+                f"replay needs a recorded config, got {config!r}; {self.workload} on {self.gpu} "
+                f"holds {len(self.table):,} of {self.space.size:,} configs; record the rest with "
+                f"kt-lab record {self.workload}"
+            )
+        return found
+
+    @cached_property
+    def _positions(self) -> dict[Config, int]:
+        at = self.table.index.to_numpy()
+        return dict(zip(self.space.configs(self.space.enumerate()[at]), at.tolist(), strict=True))
+
+    # -- arrays over space.enumerate() ----------------------------------------------------------
+
+    def column(self, name: str, *, missing: Any = np.nan) -> np.ndarray:
+        """Returns one column over all configs of the space, shape (space.size,)."""
+        return self.table[name].reindex(range(self.space.size), fill_value=missing).to_numpy()
+
+    @cached_property
+    def status(self) -> np.ndarray:
+        """Status of each config; an empty string where nothing was recorded."""
+        return self.column("status", missing="").astype(object)
+
+    @cached_property
+    def visits(self) -> int:
+        """How many separate visits the contenders were timed in."""
+        return 1 + max((int(max(v)) for v in self.table["visit"] if len(v)), default=-1)
+
+    @cached_property
+    def samples(self) -> list[list[np.ndarray]]:
+        """samples[visit][config]: raw timings in microseconds, possibly empty."""
+        empty = np.empty(0, dtype=np.float32)
+        out = [[empty] * self.space.size for _ in range(self.visits)]
+        rows = zip(self.table.index, self.table["samples_us"], self.table["visit"], strict=True)
+        for at, samples, visit in rows:
+            for v in range(self.visits):
+                out[v][at] = np.asarray(samples, dtype=np.float32)[np.asarray(visit) == v]
+        return out
+
+    def medians_us(self, visit: int | None = None) -> np.ndarray:
+        """Returns median latency in microseconds per config, shape (size,); NaN unless ok.
+
+        Args:
+            visit: One visit's median; None for the median of all samples pooled.
+        """
+        out = np.full(self.space.size, np.nan)
+        for at in np.flatnonzero(self.status == OK):
+            kept = self.samples if visit is None else [self.samples[visit]]
+            pooled = np.concatenate([s[at] for s in kept])
+            out[at] = np.median(pooled) if len(pooled) else np.nan
+        return out
+
+    @cached_property
+    def latency_us(self) -> np.ndarray:
+        """Median of all samples per config, shape (size,); NaN unless ok."""
+        return self.medians_us()
+
+    @property
+    def best(self) -> Config:
+        """The config with the lowest pooled median latency."""
+        return self.space.config(self.space.enumerate()[int(np.nanargmin(self.latency_us))])
+
+    @property
+    def optimum_us(self) -> float:
+        """The lowest pooled median latency, in microseconds."""
+        return float(np.nanmin(self.latency_us))
+
+    # -- files --------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> Path:
+        """Writes <path>.parquet and <path>.json by atomic replacement; returns the former."""
+        frame = self.table.reset_index(drop=True)
+        arrays: dict[str, pa.Array] = {}
+        for name in self.space.names:
+            arrays[f"p_{name}"] = pa.array(frame[f"p_{name}"], pa.int16())
+        for name in _TEXTS:
+            arrays[name] = pa.array(frame[name].astype(str)).dictionary_encode()
+        for name, dtype in _FACTS.items():
+            arrays[name] = pa.array(frame[name].astype(dtype), from_pandas=True)
+        arrays["samples_us"] = pa.array(frame["samples_us"].map(list), pa.list_(pa.float32()))
+        arrays["visit"] = pa.array(frame["visit"].map(list), pa.list_(pa.int8()))
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = path.with_suffix(".parquet")
+        partial = path.with_suffix(".parquet.partial")
+        pq.write_table(pa.table(arrays), partial, compression="zstd", compression_level=19)
+        digest = hashlib.sha256(partial.read_bytes()).hexdigest()
+        manifest = self.manifest | {"schema": SCHEMA, "sha256": digest, "configs": len(frame)}
+        os.replace(partial, target)
+        partial = path.with_suffix(".json.partial")
+        partial.write_text(json.dumps(manifest, indent=1, default=str) + "\n")
+        os.replace(partial, path.with_suffix(".json"))
+        return target
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Landscape":
+        """Reads <path>.parquet with its manifest <path>.json.
+
+        Raises:
+            LandscapeError: A file is missing, truncated, foreign or of another schema.
+        """
+        path = Path(path).with_suffix(".parquet")
+        try:
+            manifest = json.loads(path.with_suffix(".json").read_text())
+            raw = path.read_bytes()
+            table = pq.read_table(pa.BufferReader(raw)).to_pandas()
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise LandscapeError(
+                f"a landscape must be a Parquet file with its JSON manifest beside it, got "
+                f"{path.name}: {type(error).__name__}: {error}"
+            ) from None
+        if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+            found = manifest.get("schema") if isinstance(manifest, dict) else type(manifest)
+            raise LandscapeError(
+                f"a landscape manifest must have schema {SCHEMA}, got {found} in {path.name}"
+            )
+        if hashlib.sha256(raw).hexdigest() != manifest.get("sha256"):
+            raise LandscapeError(
+                f"a landscape must match the sha256 of its manifest, got another in {path.name}; "
+                "the file was changed after it was recorded"
+            )
+        _check_columns(table, manifest, path)
+        return cls(table, manifest)
+
+
+def _check_columns(table: pd.DataFrame, manifest: Mapping[str, Any], path: Path) -> None:
+    wanted = {"samples_us", "visit", *_TEXTS, *_FACTS}
+    keys = {"kernel", "workload", "gpu", "space", "fingerprint"}
+    if missing := sorted((wanted - set(table.columns)) | (keys - set(manifest))):
+        raise LandscapeError(f"a landscape must hold {', '.join(missing)}; {path.name} does not")
+    if foreign := sorted(set(table["status"]) - set(STATUSES)):
+        raise LandscapeError(f"status must be one of {STATUSES}, got {foreign} in {path.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class LandscapeEntry:
+    """One landscape on disk, known without reading its table."""
+
+    kernel: str
+    gpu: str
+    workload: str
+    path: Path
+    configs: int
+
+
+def data_directory() -> Path:
+    """Returns the folder of recorded data: $KT_LAB_DATA, or `data` beside the package."""
+    return Path(os.environ.get("KT_LAB_DATA") or Path(__file__).resolve().parent.parent / "data")
+
+
+def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
+    """Lists the shipped landscapes, sorted by kernel, workload and GPU."""
+    root = root or data_directory() / "landscapes"
+    found = []
+    for manifest_path in sorted(root.glob("*/*/*.json")):
+        facts = json.loads(manifest_path.read_text())
+        path = manifest_path.with_suffix(".parquet")
+        found.append(
+            LandscapeEntry(
+                facts["kernel"], facts["gpu"], facts["workload"], path, facts["configs"]
+            )
+        )
+    return sorted(found, key=lambda e: (e.kernel, e.workload, e.gpu))
+
+
+def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
+    """Loads a shipped landscape by workload key ("softmax/4096x640") and, if need be, GPU.
+
+    Raises:
+        LandscapeError: There is none, or several GPUs have one and `gpu` is not given.
+    """
+    entries = landscapes()
+    found = [e for e in entries if e.workload == workload and gpu in (None, e.gpu)]
+    if len(found) != 1:
+        known = ", ".join(sorted({f"{e.workload} ({e.gpu})" for e in entries})) or "none"
+        problem = "several; name one with gpu=" if found else "none"
+        raise LandscapeError(
+            f"workload {workload!r} on gpu {gpu!r} must name one landscape, got {problem}; "
+            f"recorded: {known}"
+        )
+    return Landscape.load(found[0].path)

@@ -1,0 +1,54 @@
+"""Words that several captions share, made from the tables that are drawn."""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns "1 kernel", "12 kernels"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def listed(words: Iterable[str]) -> str:
+    """Returns "a", "a and b", "a, b and c"."""
+    words = list(words)
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def spread(low: float, high: float, noun: str) -> str:
+    """Returns "20 seeds" or, where workloads differ, "5 to 20 seeds"."""
+    return (
+        counted(int(high), noun) if low == high else f"{int(low):,} to {counted(int(high), noun)}"
+    )
+
+
+def evidence(table: pd.DataFrame, *, budget: str = "") -> str:
+    """Returns the sentence of what a table of ratios or bands rests on.
+
+    Args:
+        table: Columns `workload`, `kernel`, `gpu`, `lanes`, `n_seeds` (null rows are skipped).
+        budget: Of each run, in words; empty: not told.
+    """
+    rows = table.dropna(subset=["workload"])
+    gpus = listed(sorted(rows["gpu"].astype(str).unique()))
+    lanes = listed(str(int(count)) for count in sorted(rows["lanes"].unique()))
+    facts = [
+        gpus,
+        f"{lanes} compile " + ("lane" if lanes == "1" else "lanes"),
+        spread(rows["n_seeds"].min(), rows["n_seeds"].max(), "seed") + " per workload",
+    ]
+    if budget:
+        facts.append(f"budget {budget}")
+    workloads = counted(len(rows.drop_duplicates(["gpu", "workload"])), "workload")
+    kernels = counted(rows["kernel"].astype(str).nunique(), "kernel")
+    return f"{workloads} of {kernels} ({', '.join(facts)})."
+
+
+def interval_words(table: pd.DataFrame) -> str:
+    """Returns the sentence that says what the intervals of a table of ratios are."""
+    return (
+        f"Intervals: {float(table['confidence'].iloc[0]):.0%} percentile bootstrap; a geomean "
+        "(over workloads) resamples kernels, their workloads and their seeds, a single workload "
+        "resamples its seeds."
+    )

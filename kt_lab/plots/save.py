@@ -1,0 +1,124 @@
+"""Saving a figure with the points it shows and where they come from."""
+
+import hashlib
+import io
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+
+from kt_lab.errors import StoreError, UsageError
+from kt_lab.plots.style import TRUE_TYPE
+
+_PACKAGES = ("kt_lab", "matplotlib", "numpy", "pandas", "scipy")
+_FIXED = TRUE_TYPE | {"savefig.bbox": None}  # also for a figure drawn outside `paper`
+
+
+def save_figure(
+    fig: Figure,
+    name: str,
+    *,
+    data: pd.DataFrame | Mapping[str, pd.DataFrame],
+    directory: str | Path,
+    provenance: Mapping[str, Any] | None = None,
+    caption: str = "",
+) -> dict[str, Path]:
+    """Writes a figure, its points and its origin side by side.
+
+    The same figure written twice gives the same bytes: no file holds a date.
+
+    Args:
+        fig: What to write, at its own size.
+        name: Stem of the four files, without folders.
+        data: Exactly the plotted points, tidy; several tables by panel.
+        directory: Made when absent.
+        provenance: What `kt_lab.provenance` tells, the run files, the parameters; JSON values.
+        caption: The text under the figure.
+
+    Returns:
+        The paths by kind: "pdf" (TrueType fonts), "png" (300 dpi), "csv" (with a `panel` column
+        when data is a mapping; read it with `read_points`) and "json" (caption, provenance,
+        versions, size in inches, SHA-256 of the csv).
+    """
+    if not name or Path(name).name != name:
+        raise UsageError(f"name must be a file stem without folders, got {name!r}")
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {kind: folder / f"{name}.{kind}" for kind in ("pdf", "png", "csv", "json")}
+    with mpl.rc_context(_FIXED):
+        fig.savefig(paths["pdf"], metadata={"CreationDate": None})
+    paths["png"].write_bytes(png_bytes(fig, dpi=300))
+    table = _points(data).to_csv(index=False, lineterminator="\n").encode()
+    paths["csv"].write_bytes(table)
+    width, height = (float(inches) for inches in fig.get_size_inches())
+    facts = {
+        "caption": caption,
+        "provenance": dict(provenance or {}),
+        "versions": {"python": platform.python_version()} | _versions(),
+        "inches": [width, height],
+        "csv_sha256": hashlib.sha256(table).hexdigest(),
+    }
+    text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False, default=str)
+    paths["json"].write_text(text + "\n", encoding="utf-8")
+    return paths
+
+
+def png_bytes(fig: Figure, *, dpi: int = 150) -> bytes:
+    """Returns the figure as PNG, for a notebook cell or a widget."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(_FIXED):
+        fig.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def read_points(path: str | Path) -> dict[str, pd.DataFrame]:
+    """Returns the tables that `save_figure` wrote, by panel; a single table is named "data".
+
+    Numbers come back bit by bit, so drawing from them gives the same figure. Columns that hold
+    nothing in a panel are left out of it.
+    """
+    try:
+        table = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"the points of a figure must be a CSV table that save_figure wrote, "
+            f"{path} is not ({error}); save the figure again"
+        ) from error
+    if "panel" not in table.columns:
+        return {"data": table}
+    return {
+        str(panel): rows.drop(columns="panel").dropna(axis=1, how="all").reset_index(drop=True)
+        for panel, rows in table.groupby("panel", sort=False)
+    }
+
+
+def _points(data: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Returns one table; integers stay integers where another panel lacks their column."""
+    if isinstance(data, pd.DataFrame):
+        return data
+    parts = []
+    for panel, table in data.items():
+        whole = {name: "Int64" for name in table.select_dtypes("integer").columns}
+        part = table.astype(whole)
+        part.insert(0, "panel", panel)
+        parts.append(part.astype({n: object for n in part.select_dtypes("category").columns}))
+    if not parts:
+        raise UsageError("data must hold at least one table of points, got an empty mapping")
+    return pd.concat(parts, ignore_index=True)
+
+
+def _versions() -> dict[str, str | None]:
+    """Returns the versions that the picture depends on; None: not installed as a package."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found

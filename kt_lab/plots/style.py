@@ -1,0 +1,195 @@
+"""How figures look: venue widths, fonts, and one colour, dash and marker per searcher."""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+
+from kt_lab.errors import UnknownName, UsageError
+
+WIDTHS = {
+    "icml": (3.25, 6.75),
+    "aistats": (3.25, 6.75),
+    "mlsys": (3.25, 6.75),
+    "neurips": (5.5, 5.5),
+    "iclr": (5.5, 5.5),
+    "ieee": (3.5, 7.16),
+}
+"""Width in inches of one column and of the text, by venue (as in tueplots and the templates)."""
+
+GOLDEN = 1.618
+SMALL = 6  # points: tick labels of workloads and counts in bars
+INK = "#222222"
+QUIET = "#8a8a8a"
+
+TRUE_TYPE = {"pdf.fonttype": 42, "ps.fonttype": 42}
+"""Embeds fonts as TrueType: the checkers of several venues refuse matplotlib's Type 3."""
+
+RC: dict[str, Any] = TRUE_TYPE | {
+    "font.family": "STIXGeneral",  # ships with matplotlib; fits the Times of the templates
+    "mathtext.fontset": "stix",
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": INK,
+    "axes.labelpad": 2.5,
+    "axes.titlepad": 3.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.4,
+    "grid.color": "#e3e3e3",
+    "lines.linewidth": 1.1,
+    "lines.markersize": 4,
+    "patch.linewidth": 0.5,
+    "hatch.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.2,
+    "legend.columnspacing": 1.2,
+    "legend.borderaxespad": 0.2,
+    "figure.constrained_layout.h_pad": 0.03,
+    "figure.constrained_layout.w_pad": 0.03,
+    "figure.dpi": 100,
+    "savefig.dpi": 300,
+    "savefig.bbox": None,  # "tight" would change the width
+    "text.usetex": False,
+}
+"""What `paper` sets, apart from the width: text of caption size at the final scale."""
+
+
+@contextmanager
+def paper(venue: str = "icml", *, columns: int = 1) -> Iterator[None]:
+    """Draws the figures made inside at a venue's width; rcParams are restored on leaving.
+
+    Args:
+        venue: A name of WIDTHS.
+        columns: 1 for one column, 2 for the full text width.
+    """
+    if venue not in WIDTHS:
+        raise UnknownName("venue", venue, WIDTHS)
+    if columns not in (1, 2):
+        raise UsageError(f"columns must be 1 (one column) or 2 (the text width), got {columns}")
+    width = WIDTHS[venue][columns - 1]
+    with mpl.rc_context(RC | {"figure.figsize": (width, width / GOLDEN)}):
+        yield
+
+
+def new_figure(*, height: float | None = None) -> Figure:
+    """Returns an empty figure of the current width with constrained layout, outside pyplot.
+
+    Args:
+        height: In inches; None: the current style's.
+    """
+    width, default = mpl.rcParams["figure.figsize"]
+    return Figure(figsize=(width, height or default), layout="constrained")
+
+
+@dataclass(frozen=True, slots=True)
+class SearcherStyle:
+    """How one searcher looks in every figure.
+
+    Attributes:
+        color: Hexadecimal.
+        dash: A matplotlib line style.
+        marker: A matplotlib marker.
+        label: What the legend says.
+    """
+
+    color: str
+    dash: Any
+    marker: str
+    label: str
+
+
+_SOLID, _DASHED, _DOTTED = "-", (0, (4, 1.2)), (0, (1, 1))
+_DASHDOT, _LONG = (0, (4, 1, 1, 1)), (0, (7, 1.5))
+_DASHES = (_SOLID, _DASHED, _DASHDOT, _LONG, _DOTTED)
+_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h")
+
+# Okabe and Ito's palette in seaborn's "colorblind" shades; its yellow is too faint for lines.
+_BLUE, _ORANGE, _GREEN, _RED = "#0173B2", "#DE8F05", "#029E73", "#D55E00"
+_PURPLE, _BROWN, _SKY, _PINK, _GREY = "#CC78BC", "#CA9161", "#56B4E9", "#E38FC7", "#949494"
+_COLORS = (_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _SKY, _PINK)
+
+STYLES = {
+    "random": SearcherStyle(_GREY, _DOTTED, "v", "Random"),
+    "pattern": SearcherStyle(_ORANGE, _DASHED, "s", "Pattern"),
+    "lfbo_pattern": SearcherStyle(_BLUE, _SOLID, "o", "LFBO-Pattern"),
+    "tpe": SearcherStyle(_GREEN, _DASHDOT, "D", "TPE (Optuna)"),
+    "lfbo_tree": SearcherStyle(_RED, _LONG, "^", "LFBO-Tree"),
+    "differential_evolution": SearcherStyle(_PURPLE, _DASHED, "P", "Diff. evolution"),
+    "de_surrogate": SearcherStyle(_BROWN, _DASHDOT, "X", "DE + surrogate"),
+    "ucb_pattern": SearcherStyle(_SKY, _SOLID, "<", "UCB-Pattern"),
+    "coordinate_descent": SearcherStyle(_PINK, _LONG, ">", "Coordinate descent"),
+    "simulated_annealing": SearcherStyle(_RED, _DOTTED, "h", "Simulated annealing"),
+    "genetic": SearcherStyle(_GREEN, _LONG, "p", "Genetic"),
+    "optuna_cmaes": SearcherStyle(_PURPLE, _SOLID, "d", "CMA-ES (Optuna)"),
+    "optuna_gp": SearcherStyle(_BROWN, _SOLID, "*", "GP (Optuna)"),
+    "optuna_nsga2": SearcherStyle(_SKY, _DASHED, "H", "NSGA-II (Optuna)"),
+    "optuna_qmc": SearcherStyle(_GREY, _DASHED, "8", "QMC (Optuna)"),
+    "max_q": SearcherStyle(_BLUE, _DOTTED, "X", "Max-Q"),
+}
+"""The registered searchers' looks; no two share colour and dash."""
+
+
+def searcher_style(name: str) -> SearcherStyle:
+    """Returns the look of a searcher; an unknown name gets one by its spelling, always the same.
+
+    Two unknown names may look alike; add them to STYLES for a figure that is published.
+    """
+    if name in STYLES:
+        return STYLES[name]
+    taken = {(style.color, style.dash) for style in STYLES.values()}
+    free = [(c, d) for d in _DASHES for c in _COLORS if (c, d) not in taken]
+    number = zlib.crc32(name.encode())
+    color, dash = free[number % len(free)]
+    marker = _MARKERS[number // len(free) % len(_MARKERS)]
+    return SearcherStyle(color, dash, marker, name.replace("_", " "))
+
+
+def style_order(names: Iterable[str]) -> list[str]:
+    """Returns names in the order of STYLES, then the unknown ones by name."""
+    known = list(STYLES)
+    return sorted(set(map(str, names)), key=lambda n: (known.index(n) if n in known else 99, n))
+
+
+def legend_above(fig: Figure, handles: Sequence[Artist], *, handle_length: float = 2.2) -> None:
+    """Adds a legend above the axes, in as few rows as the width allows, rows evenly filled.
+
+    Args:
+        fig: The figure, with constrained layout, which makes the room.
+        handles: Labelled artists.
+        handle_length: Of a symbol, in font sizes.
+    """
+    size = mpl.rcParams["font.size"] * 7 / 8
+    room = fig.get_size_inches()[0] * 72 / size - 2
+    letters = [len(str(handle.get_label())) for handle in handles]
+    for rows in range(1, len(handles) + 1):
+        columns = [letters[at : at + rows] for at in range(0, len(handles), rows)]
+        # 0.46: mean width of a letter of Times; 2: the gaps beside a label
+        if sum(0.46 * max(column) + handle_length + 2 for column in columns) <= room:
+            break
+    fig.legend(
+        handles=handles,
+        loc="outside upper center",
+        ncols=len(columns),
+        handlelength=handle_length,
+        fontsize=size,
+    )

@@ -1,0 +1,91 @@
+"""What a recording is asked to do, how far it is, and what its journal knows."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kt_lab.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """How a recording is made.
+
+    Attributes:
+        visits: Separate passes over all configs, each in its own shuffled order, >= 2.
+        repetitions: Timed launches per visit of a config within `slow_factor` of the best, >= 10.
+        fewest: Timed launches per visit of slower configs, >= 5.
+        slow_factor: What "slower" means, as a multiple of the workload's best so far.
+        compile_workers: Compile processes; None: one per core but one, left to the timing process.
+        contention: How many configs are compiled again at 1, 4 and all workers.
+        device: Index of the GPU.
+        seed: Shuffles the visits.
+        limit: Record only this many configs per workload (a uniform sample); None: all.
+        stop_after_s: Stop cleanly after so many seconds and leave the rest for a resumption.
+    """
+
+    visits: int = 2
+    repetitions: int = 16
+    fewest: int = 5
+    slow_factor: float = 2.0
+    compile_workers: int | None = None
+    contention: int = 50
+    device: int = 0
+    seed: int = 0
+    limit: int | None = None
+    stop_after_s: float | None = None
+
+    def __post_init__(self):
+        """Checks the laws that later analysis relies on."""
+        if self.visits < 2 or self.repetitions < 10 or self.fewest < 5:
+            raise UsageError(
+                "a landscape needs visits >= 2, repetitions >= 10 and fewest >= 5, got "
+                f"visits={self.visits}, repetitions={self.repetitions}, fewest={self.fewest}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a recording stands: steps done of all, seconds so far, expected seconds to go."""
+
+    phase: str
+    done: int
+    total: int
+    elapsed_s: float
+    eta_s: float | None
+    failures: int
+
+
+@dataclass
+class State:
+    """What the journal knows, as lookups."""
+
+    compiled: dict[str, dict] = field(default_factory=dict)  # specialisation -> record
+    visits: dict[tuple[str, int, int], dict] = field(default_factory=dict)
+    contention: list[dict] = field(default_factory=list)
+    compared: dict[str, dict] = field(default_factory=dict)
+    facts: list[dict] = field(default_factory=list)
+    best_us: dict[str, float] = field(default_factory=dict)
+    jobs: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+
+    def pairs(self, key: str) -> list[tuple[str, int]]:
+        """Returns (specialisation, config index) of every config to record of one workload."""
+        return [(s, at) for s, pairs in self.jobs.items() for name, at in pairs if name == key]
+
+    def take(self, record: dict) -> None:
+        """Takes in one record of the journal."""
+        match record["kind"]:
+            case "compile":
+                self.compiled.setdefault(record["specialisation"], record)
+            case "visit":
+                self.visits[record["workload"], record["config"], record["visit"]] = record
+                samples = record.get("samples_us")
+                if samples:
+                    name, median = record["workload"], float(np.median(samples))
+                    self.best_us[name] = min(median, self.best_us.get(name, median))
+            case "contention":
+                self.contention.append(record)
+            case "compare":
+                self.compared[record["workload"]] = record
+            case "facts":
+                self.facts.append(record)

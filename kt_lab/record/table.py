@@ -1,0 +1,157 @@
+"""From a recording's journal to landscapes: tables, manifests, and the contention curve."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.kernels import get_kernel, get_workload
+from kt_lab.landscape import Landscape
+from kt_lab.provenance import provenance, source_hash
+from kt_lab.runners.gpu.planning import sources
+from kt_lab.runners.gpu.protocols import EVENTS_L2
+
+
+def assemble(state: Any, workloads: Sequence[str], directory: Path, options: Any) -> list[Path]:
+    """Saves a landscape for every workload whose configs have all been visited.
+
+    Args:
+        state: Lookups over the journal (compiled, visits, contention, compared, facts).
+        workloads: Their keys.
+        directory: Landscapes go to <directory>/<kernel>/<gpu>/<workload name>.parquet.
+        options: The RecordOptions, stored in the manifest.
+    """
+    contention = fit_contention(state.contention)
+    paths = []
+    for key in workloads:
+        rows = _rows(state, key, options.visits)
+        if rows is None:
+            continue
+        workload = get_workload(key)
+        manifest = _manifest(state, key, options, contention)
+        landscape = Landscape(pd.DataFrame(rows), manifest)
+        path = directory / workload.kernel / manifest["gpu"] / workload.name
+        paths.append(landscape.save(path))
+    return paths
+
+
+def _rows(state: Any, key: str, visits: int) -> list[dict[str, Any]] | None:
+    """Returns one row per recorded config, or None while a visit is missing."""
+    workload = get_workload(key)
+    space = get_kernel(workload.kernel).space(workload)
+    first = {at: r for (name, at, v), r in state.visits.items() if name == key and v == 0}
+    rows = []
+    for specialisation, at in state.pairs(key):
+        compiled = state.compiled.get(specialisation)
+        if compiled is None:
+            return None
+        readings = [first.get(at)] if compiled["status"] == "ok" else []
+        if readings and (readings[0] is None):
+            return None
+        if readings and readings[0]["status"] == "ok":
+            readings += [state.visits.get((key, at, v)) for v in range(1, visits)]
+        if any(r is None for r in readings):
+            return None
+        values = dict(
+            zip([f"p_{n}" for n in space.names], space.enumerate()[at].tolist(), strict=True)
+        )
+        rows.append(values | _row(specialisation, compiled, readings))
+    return rows or None
+
+
+def _row(specialisation: str, compiled: dict, readings: list[dict]) -> dict[str, Any]:
+    bad = next((r for r in [compiled, *readings] if r["status"] != "ok"), None)
+    good = readings if bad is None else []
+    head = readings[0] if readings else {}
+    return {
+        "status": "ok" if bad is None else bad["status"],
+        "error": "" if bad is None else bad["error"],
+        "samples_us": [s for r in good for s in r["samples_us"]],
+        "visit": [v for v, r in enumerate(good) for _ in r["samples_us"]],
+        "specialisation": specialisation,
+        "code_hash": compiled.get("code_hash", ""),
+        "compile_s": compiled["wall_s"],
+        "compile_cpu_s": compiled["cpu_s"],
+        "compile_workers": compiled["workers"],
+        "check_s": head.get("check_s"),
+        "timing_overhead_s": head.get("overhead_s"),
+        "failure_s": None if bad is None or bad is compiled else bad.get("seconds"),
+        "registers": head.get("registers"),
+        "spills": head.get("spills"),
+        "shared_bytes": head.get("shared_bytes", compiled.get("shared_bytes")),
+    }
+
+
+def fit_contention(records: Sequence[dict]) -> dict[str, Any] | None:
+    """Fits how much slower a compilation gets when n run at once: 1 + a (n - 1)^p.
+
+    Args:
+        records: Compilations of the same configs at several worker counts: specialisation,
+            workers, wall_s.
+
+    Returns:
+        a, p, the root mean square error of log(seconds) over all configs, and the mean factor
+        seen at each worker count; None without records.
+    """
+    frame = pd.DataFrame([r for r in records if r.get("status") == "ok"])
+    if frame.empty:
+        return None
+    wall = frame.pivot_table(index="specialisation", columns="workers", values="wall_s").dropna()
+    factors = np.exp(np.log(wall.div(wall[1], axis=0)).mean())
+    counts = np.asarray(factors.index, dtype=float)
+    many = counts > 1
+    if not many.any():
+        return None
+    # Least squares in the factors, not in their logs: a factor near 1 is mostly noise. For a
+    # given p the best a has a closed form; a negative one means no contention was seen.
+    extra, steps = factors.to_numpy()[many] - 1, counts[many] - 1
+    powers = np.linspace(0.2, 2.0, 181) if many.sum() > 1 else np.ones(1)
+    fits = [(max(0.0, float(extra @ steps**p / (steps**p @ steps**p))), float(p)) for p in powers]
+    a, p = min(fits, key=lambda fit: float(np.sum((fit[0] * steps ** fit[1] - extra) ** 2)))
+    fitted = 1 + a * np.maximum(counts - 1, 0) ** p
+    residual = np.log(wall.div(wall[1], axis=0)).to_numpy() - np.log(fitted)[None, :]
+    return {
+        "a": a,
+        "p": p,
+        "rms_log_error": float(np.sqrt(np.mean(residual[:, many] ** 2))),
+        "configs": len(wall),
+        "factors": {str(n): float(f) for n, f in factors.items()},
+    }
+
+
+def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, Any]:
+    workload = get_workload(key)
+    kernel = get_kernel(workload.kernel)
+    facts = state.facts[0]["facts"]
+    compared = state.compared.get(key, {})
+    space = kernel.space(workload)
+    floor_us = kernel.bytes_moved(workload) / facts["copy_bytes_per_s"] * 1e6
+    return {
+        "kernel": kernel.name,
+        "workload": key,
+        "gpu": facts["slug"],
+        "extents": dict(workload.extents),
+        "dtype": workload.dtype,
+        "source": workload.source,
+        "space": space.describe(),
+        "fingerprint": space.fingerprint,
+        "kernel_source": source_hash(*sources(kernel.name)),
+        "protocol": {"name": EVENTS_L2.name, "rules": EVENTS_L2.rules},
+        "visits": options.visits,
+        "repetitions": [options.fewest, options.repetitions],
+        "bytes_moved": kernel.bytes_moved(workload),
+        "flops": kernel.flops(workload),
+        "bytes_floor_us": floor_us,
+        "flush_us": facts["flush_us"],
+        "timer_floor_us": facts["timer_floor_us"],
+        "contention": contention,
+        "baseline": {
+            "name": compared.get("baseline"),
+            "samples_us": compared.get("baseline_us"),
+            "beside_us": compared.get("samples_us"),
+        },
+        "facts": [f["facts"] for f in state.facts],
+        "provenance": provenance(),
+    }

@@ -1,0 +1,118 @@
+"""Compiling one specialisation in a process of its own, without a GPU."""
+
+import hashlib
+import os
+import resource
+import time
+from typing import Any
+
+from kt_lab.kernels import device_module, get_workload
+from kt_lab.trial import Config
+
+ENVIRONMENT = {  # part of Triton's cache key: the timing process must set the same
+    "TRITON_DISABLE_LINE_INFO": "1",  # otherwise identical code hashes differently
+}
+
+
+class StubDriver:
+    """Stands in for the GPU driver so that compiling needs neither a GPU nor its context."""
+
+    def __init__(self, *, arch: int | str, backend: str, warp_size: int):
+        """Fixes the target, for example ("cuda", 90, 32) or ("hip", "gfx942", 64)."""
+        from triton.backends.compiler import GPUTarget
+
+        self._target = GPUTarget(backend, arch, warp_size)
+
+    def get_current_target(self):
+        """The target to compile for."""
+        return self._target
+
+    def get_current_device(self) -> int:
+        """Always device 0."""
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:  # noqa: ARG002
+        """The default stream."""
+        return 0
+
+    def get_active_torch_device(self):
+        """Where Triton would allocate; nothing is allocated while compiling."""
+        import torch
+
+        return torch.device("cpu")
+
+
+def compile_service(*, arch: int | str, backend: str = "cuda", warp_size: int = 32, nice: int = 0):
+    """Starts a compile worker; returns its handler of (workload key, config values, fresh, sms).
+
+    Args:
+        arch: Compute capability as an integer (90) or an AMD architecture ("gfx942").
+        backend: "cuda" or "hip".
+        warp_size: Threads of a warp or wavefront.
+        nice: Added to the process' niceness, so that the timing process goes first.
+    """
+    from triton.runtime import driver
+
+    if nice:
+        os.nice(nice)
+    # Triton prints pages of PTX when ptxas refuses it; the exception says what matters.
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    driver.set_active(StubDriver(arch=arch, backend=backend, warp_size=warp_size))
+    return compile_one
+
+
+def compile_one(task: dict[str, Any]) -> dict[str, Any]:
+    """Compiles one config and returns its costs and facts.
+
+    Args:
+        task: `workload` (key), `config` (values by name), `sms` (of the GPU), `fresh` (compile
+            even when the cache has it).
+
+    Returns:
+        status ("ok" or "compile_error"), error, wall and CPU seconds (children included),
+        code_hash (of the binary without debug information) and shared_bytes.
+    """
+    import triton
+
+    workload = get_workload(task["workload"])
+    device = device_module(workload.kernel)
+    launch = device.plan(
+        device.fake_inputs(workload), workload, Config(task["config"]), sms=task["sms"]
+    )
+    launch.fn.device_caches.clear()  # one config is asked for once; do not hoard binaries
+    triton.knobs.compilation.always_compile = bool(task.get("fresh"))
+    wall, cpu = time.perf_counter(), _cpu_s()
+    try:
+        kernel = launch.fn.warmup(*launch.args, grid=launch.grid, **launch.constexprs)
+    except Exception as error:
+        facts: dict[str, Any] = {"status": "compile_error", "error": one_line(error)}
+    else:
+        binary = kernel.asm.get("cubin") or kernel.asm.get("hsaco") or b""
+        facts = {
+            "status": "ok",
+            "error": "",
+            "code_hash": hashlib.sha256(binary).hexdigest()[:16],
+            "shared_bytes": int(kernel.metadata.shared),
+        }
+    return facts | {"wall_s": time.perf_counter() - wall, "cpu_s": _cpu_s() - cpu}
+
+
+def one_line(error: BaseException, *, limit: int = 200) -> str:
+    """Returns an exception as one line: its type, and the first and last line of its message.
+
+    Triton begins with where it was ("at 49:16:") and ends with why.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    # ptxas errors end with a command line full of paths, which say nothing about the config
+    lines = [line for line in lines if not line.startswith("Repro command")]
+    told = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+    return f"{type(error).__name__}: {told}"[:limit]
+
+
+def _cpu_s() -> float:
+    me, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return me.ru_utime + me.ru_stime + children.ru_utime + children.ru_stime

@@ -1,0 +1,49 @@
+"""Facts about a GPU: name, driver, clocks; null where they cannot be read, never an error."""
+
+import re
+from typing import Any
+
+
+def gpu_slug(name: str) -> str:
+    """Returns a folder name for a GPU: "NVIDIA H100 80GB HBM3" becomes "h100".
+
+    Maker and memory size are dropped; a word that tells variants apart (PCIe, NVL) stays.
+    """
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    makers = {"nvidia", "geforce", "amd", "instinct", "tesla", "sxm"}
+    kept = [w for w in words if w not in makers and not re.fullmatch(r"\d+gb|hbm\w*|sxm\d*", w)]
+    return "-".join(kept) or "gpu"
+
+
+def read_sensors(index: int = 0) -> dict[str, Any]:
+    """Returns clocks in MHz, temperature in C, power in W and the driver version of one GPU."""
+    empty = dict.fromkeys(
+        ("driver", "sm_mhz", "memory_mhz", "temperature_c", "power_w", "power_limit_w")
+    )
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no package, no driver, no permission: all the same to a reader
+        return empty
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    readers = {
+        "driver": lambda: _text(pynvml.nvmlSystemGetDriverVersion()),
+        "sm_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "memory_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(
+            handle, pynvml.NVML_TEMPERATURE_GPU
+        ),
+        "power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+        "power_limit_w": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+    }
+    for name, read in readers.items():
+        try:
+            empty[name] = read()
+        except Exception:  # one sensor that a virtual machine hides must not hide the others
+            empty[name] = None
+    return empty
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,138 @@
+"""Where a search begins: uniform draws without replacement, and Helion's shrunk random configs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kt_lab.search.base import prior_configs
+from kt_lab.space import Parameter, ParameterSpace, Space
+from kt_lab.trial import Config
+
+_BLOCK = 256  # configs per draw from a space that cannot be listed
+_STALE = 8  # blocks without anything new before such a space counts as exhausted
+_THREADS = 32  # threads of a warp
+_MAX_EXPONENT = 11  # Helion: at most 2**11 elements per thread
+_MAX_ELEMENTS = 2**20  # Triton's largest tensor
+_ATTEMPTS = 64  # Helion: draws per missing start before it gives up
+
+
+def uniform(space: Space, *, rng: np.random.Generator) -> Iterator[Config]:
+    """Yields every valid config once, in uniformly random order.
+
+    A space that cannot be listed is sampled, and what was seen is rejected; the iterator then
+    ends after 8 blocks of 256 draws without a new config: then hardly any is unseen.
+    """
+    if isinstance(space, ParameterSpace) and space.enumerable:
+        rows = space.enumerate()
+        for i in rng.permutation(len(rows)):
+            yield space.config(rows[i].tolist())
+        return
+    seen: set[Config] = set()
+    stale = 0
+    while stale < _STALE:
+        before = len(seen)
+        for config in space.sample(_BLOCK, rng=rng):
+            if config not in seen:
+                seen.add(config)
+                yield config
+        stale = stale + 1 if len(seen) == before else 0
+
+
+def starts(
+    space: ParameterSpace, n: int, *, rule: str, rng: np.random.Generator, prior=None
+) -> list[Config]:
+    """Returns the initial population: default config, prior, then random configs, each once.
+
+    Args:
+        space: What to draw from.
+        n: How many; fewer come back when random draws coincide (as in Helion) or run out.
+        rule: "helion": parameters drawn independently, tiles shrunk, invalid draws replaced.
+            "uniform": uniform over valid configs, without replacement.
+        rng: Source of the draws.
+        prior: A Prior whose configs are put right after the default, or None.
+    """
+    found = list(dict.fromkeys([space.default, *prior_configs(space, prior)]))
+    missing = n - len(found)
+    if missing <= 0:
+        return found[: max(n, 1)]
+    if rule == "uniform":
+        met = set(found)
+        fresh = (c for c in uniform(space, rng=rng) if c not in met)
+        return found + [c for c, _ in zip(fresh, range(missing), strict=False)]
+    return list(dict.fromkeys(found + _helion(space, missing, set(found), rng)))
+
+
+def _helion(space: ParameterSpace, n: int, met: set[Config], rng) -> list[Config]:
+    """Returns n valid shrunk draws; only the replacements of invalid draws are made unique."""
+    shrink = Shrink(space)
+    rows = shrink(_independent(space, n, rng), rng)
+    found = space.configs(rows[space.valid(rows)])
+    missing = n - len(found)
+    if missing:
+        met = met | set(found)
+        rows = shrink(_independent(space, _ATTEMPTS * missing, rng), rng)
+        rows = rows[space.valid(rows)]
+        for row in rows.tolist():
+            config = space.config(row)
+            if config not in met:
+                met.add(config)
+                found.append(config)
+                if len(found) == n:
+                    break
+    return found
+
+
+def _independent(space: ParameterSpace, n: int, rng) -> np.ndarray:
+    cards = [p.cardinality for p in space.parameters]
+    return rng.integers(cards, size=(n, len(cards)))
+
+
+class Shrink:
+    """Halves tiles until a thread holds few enough elements.
+
+    Fully random tiles run out of resources; Helion draws a cap of m = 2**U{0..11} elements per
+    thread and, while the product of the tiles exceeds min(m * 32 * num_warps, 2**20), halves every
+    tile that can be halved. Spaces without a tile or without a warps parameter are left alone.
+    """
+
+    def __init__(self, space: ParameterSpace):
+        """Finds the roles, and for each tile the value nearest below half of every value."""
+        self._tiles = [i for i, p in enumerate(space.parameters) if p.role == "tile" and _sized(p)]
+        warps = [i for i, p in enumerate(space.parameters) if p.role == "warps" and _sized(p)]
+        self._warps = warps[0] if warps else None
+        self._values = [np.asarray(space.parameters[i].values) for i in self._tiles]
+        self._halves = [_halves(v) for v in self._values]
+        if warps:
+            self._threads = _THREADS * np.asarray(space.parameters[warps[0]].values)
+
+    def __call__(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Returns the rows with smaller tiles where needed, shape (n, parameters)."""
+        if self._warps is None or not self._tiles or not len(rows):
+            return rows
+        rows = rows.copy()
+        per_thread = 2 ** rng.integers(0, _MAX_EXPONENT + 1, size=len(rows))
+        cap = np.minimum(per_thread * self._threads[rows[:, self._warps]], _MAX_ELEMENTS)
+        while True:
+            numel = np.prod(
+                [v[rows[:, i]] for i, v in zip(self._tiles, self._values, strict=True)], axis=0
+            )
+            large = numel > cap
+            before = rows[:, self._tiles]
+            for i, halves in zip(self._tiles, self._halves, strict=True):
+                rows[large, i] = halves[rows[large, i]]
+            if (rows[:, self._tiles] == before).all():
+                return rows
+
+
+def _sized(parameter: Parameter) -> bool:
+    return all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in parameter.values)
+
+
+def _halves(values: np.ndarray) -> np.ndarray:
+    """Returns for each value index the index of the largest value <= half of it, else itself."""
+    found = np.arange(len(values))
+    for i, value in enumerate(values):
+        below = np.flatnonzero(values <= value / 2)
+        if len(below):
+            found[i] = below[np.argmax(values[below])]
+    return found

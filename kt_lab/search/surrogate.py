@@ -1,0 +1,94 @@
+"""The surrogate of likelihood-free Bayesian optimisation: a forest that tells good from bad."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+_LEAST = 1e-5  # microseconds; keeps weights finite when all good readings are equal
+
+
+def labels(latencies: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which readings are good, and their weights, both of shape (n,).
+
+    Good are the readings at or below the quantile of the finite ones. A good reading weighs by
+    how far it is below the quantile, with mean 1 over the good ones; a bad one weighs 1.
+
+    Args:
+        latencies: Microseconds, shape (n,); inf where the config failed.
+        quantile: In (0, 1).
+    """
+    finite = np.isfinite(latencies)
+    if not finite.any():
+        return np.zeros(len(latencies), dtype=bool), np.ones(len(latencies))
+    bar = np.quantile(latencies[finite], quantile)
+    good = latencies <= bar
+    weights = np.ones(len(latencies))
+    gain = np.maximum(_LEAST, bar - latencies[good])
+    weights[good] = gain / gain.mean()
+    return good, weights
+
+
+def fit(
+    x: np.ndarray,
+    latencies: np.ndarray,
+    *,
+    quantile: float,
+    n_estimators: int,
+    criterion: str,
+    random_state: int,
+):
+    """Returns a fitted random forest, or None when all readings have the same label.
+
+    Args:
+        x: Encoded configs, shape (n, width).
+        latencies: Microseconds, shape (n,); inf where the config failed.
+        quantile: Share of the finite readings that counts as good.
+        n_estimators: Trees.
+        criterion: Split criterion of scikit-learn.
+        random_state: Seed of the forest.
+    """
+    from sklearn.ensemble import RandomForestClassifier  # slow to import: not at module level
+
+    good, weights = labels(latencies, quantile)
+    if good.all() or not good.any():
+        return None
+    # n_jobs does not change the trees; one job keeps runs on a process pool from competing.
+    forest = RandomForestClassifier(
+        n_estimators=n_estimators, criterion=criterion, random_state=random_state, n_jobs=1
+    )
+    return forest.fit(x, good, sample_weight=weights)
+
+
+def score(forest, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns each config's probability of being good, (n,), and its leaves, (n, trees).
+
+    The same numbers as `predict_proba` and `apply`, in one pass and without their overhead.
+    """
+    x = np.ascontiguousarray(x, dtype=np.float32)
+    trees = [tree.tree_ for tree in forest.estimators_]
+    leaves = np.stack([tree.apply(x) for tree in trees], axis=1)
+    shares = [tree.value[leaf, 0, :] for tree, leaf in zip(trees, leaves.T, strict=True)]
+    good = sum(s[:, 1] / s.sum(axis=1) for s in shares) / len(trees)
+    return good, leaves
+
+
+def select(good: np.ndarray, leaves: np.ndarray, n: int, *, penalty: float) -> Sequence[int]:
+    """Returns the indices of n configs that are promising and unlike each other.
+
+    Greedy: first the most promising config; then the highest probability minus `penalty` times
+    the mean, over those already chosen, of the share of trees in which both fall into one leaf.
+
+    Args:
+        good: Probability of being good, shape (n_configs,).
+        leaves: Leaf of each config in each tree, shape (n_configs, trees).
+        n: How many to choose, at most all.
+        penalty: Weight of the similarity, >= 0.
+    """
+    left = np.array(good, dtype=float)
+    alike = np.zeros(len(left))
+    chosen: list[int] = []
+    for rank in range(min(n, len(left))):
+        chosen.append(int(np.argmax(left - penalty * alike / max(rank, 1))))
+        left[chosen[-1]] = -np.inf
+        alike += (leaves == leaves[chosen[-1]]).mean(axis=1)
+    return chosen

@@ -1,0 +1,194 @@
+"""From trials to curves: the incumbent of every run after every trial, and bands over seeds."""
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.errors import UsageError
+from kt_lab.stats.intervals import quantiles
+from kt_lab.stats.tables import CELL, GROUP, RUN, by_cell, check_axis, check_columns
+from kt_lab.trial import CENSORED, OK, supersedes
+
+_TRIAL = (*RUN, "trial", "config", "first", "repetitions", "status", "latency_us", "judged_us")
+_CLOCK = ("machine_s", "search_s")
+_SECONDS_POINTS = 200  # of a default grid of seconds: finer than a pixel column of a paper panel
+
+
+def incumbent_curves(runs: pd.DataFrame) -> pd.DataFrame:
+    """Returns the incumbent of every run after each of its trials.
+
+    A config's standing value is its ok reading with the most repetitions, the latest of equals
+    (`kt_lab.trial.supersedes`); the incumbent is the config whose standing value is lowest, the
+    earliest of equals. A re-measurement can therefore raise `reading_us`, or dethrone.
+
+    Args:
+        runs: The tidy table of runs, one row per trial, in any order.
+
+    Returns:
+        One row per trial, sorted by run and trial: the columns of RUN, `trial`, `spent_trials`
+        (first measurements so far, failures included), `machine_s`, `elapsed_s` (seconds since
+        the run began), `incumbent` (config, null before the first ok trial), `reading_us` (its
+        standing latency, what the searcher saw) and `judged_us` (its latency in the visit that
+        the searcher did not see).
+    """
+    table, run = _ordered(runs)
+    good = (table["status"] == OK).to_numpy() & table["latency_us"].notna().to_numpy()
+    at = _standing_incumbent(
+        run.tolist(),
+        table["config"].tolist(),
+        good.tolist(),
+        table["repetitions"].fillna(0).tolist(),
+        table["latency_us"].tolist(),
+    )
+    some = at >= 0
+    curves = table[[*RUN, "trial"]].copy()
+    curves["spent_trials"] = table["first"].astype(np.int64).groupby(run).cumsum()
+    curves["machine_s"] = table["machine_s"].astype(float)
+    curves["elapsed_s"] = curves["machine_s"] + table["search_s"].astype(float)
+    config = pd.array(table["config"].to_numpy(np.int64)[at], dtype="Int64")
+    config[~some] = pd.NA
+    curves["incumbent"] = config
+    for name, source in (("reading_us", "latency_us"), ("judged_us", "judged_us")):
+        curves[name] = np.where(some, table[source].to_numpy(float, na_value=np.nan)[at], np.nan)
+    return curves
+
+
+def _ordered(runs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    """Returns the table sorted by run and trial, and the number of each row's run."""
+    check_columns(runs, (*_TRIAL, *_CLOCK))
+    run = runs.groupby(list(RUN), observed=True, sort=True, dropna=False).ngroup().to_numpy()
+    trial = runs["trial"].to_numpy()
+    order = np.lexsort((trial, run))
+    run, trial = run[order], trial[order]
+    twice = np.flatnonzero((np.diff(run) == 0) & (np.diff(trial) == 0))
+    if twice.size:
+        row = runs.iloc[order[twice[0]]]
+        raise UsageError(
+            f"a run holds each trial once, got trial {row['trial']} twice in "
+            f"{dict(row[list(RUN)])}; was the same file read twice?"
+        )
+    return runs.iloc[order].reset_index(drop=True), run
+
+
+def _standing_incumbent(run, config, good, repetitions, latency) -> np.ndarray:
+    """Returns, after every row, the row of the incumbent's standing reading; -1: none yet.
+
+    A heap of (latency, row) whose stale entries are dropped when they surface, so one pass over
+    a million trials takes about a second.
+    """
+    found = np.full(len(run), -1)
+    current, standing, heap = None, {}, []
+    for row, (number, name, ok) in enumerate(zip(run, config, good, strict=True)):
+        if number != current:
+            current, standing, heap = number, {}, []
+        if ok:
+            old = standing.get(name)
+            count = None if old is None else repetitions[old]
+            if supersedes(old=count, new=repetitions[row]):
+                standing[name] = row
+                heapq.heappush(heap, (latency[row], row))
+        while heap and standing[config[heap[0][1]]] != heap[0][1]:
+            heapq.heappop(heap)
+        if heap:
+            found[row] = heap[0][1]
+    return found
+
+
+def final_latency(runs: pd.DataFrame) -> pd.DataFrame:
+    """Returns one row per run: what it ended with and what it cost.
+
+    Returns:
+        The columns of RUN, `incumbent`, `reading_us`, `judged_us` (null when nothing was ok, or
+        when the incumbent failed in the judging visit), `machine_s`, `search_s`, `elapsed_s`
+        (the run's totals in seconds), `spent_trials`, `trials` (re-measurements included) and
+        `failures` (trials that ended neither ok nor censored).
+    """
+    table, run = _ordered(runs)
+    curves = incumbent_curves(runs)
+    last = np.flatnonzero(np.append(np.diff(run) != 0, True))
+    final = curves.iloc[last].reset_index(drop=True).drop(columns="trial")
+    final.insert(
+        final.columns.get_loc("elapsed_s"), "search_s", table["search_s"].to_numpy()[last]
+    )
+    failed = (~table["status"].isin([OK, CENSORED])).to_numpy()
+    final["trials"] = np.bincount(run)
+    final["failures"] = np.bincount(run, weights=failed).astype(np.int64)
+    return final
+
+
+def convergence_bands(
+    curves: pd.DataFrame,
+    *,
+    x: str = "spent_trials",
+    grid: Sequence[float] | None = None,
+    optima: pd.DataFrame | None = None,
+    value: str = "judged_us",
+) -> pd.DataFrame:
+    """Returns median and interquartile range over seeds of the incumbent's latency.
+
+    Every run is a step function of x; one that has ended keeps its last value. A run that has no
+    incumbent yet counts as infinitely slow in the quantiles, and an infinite quantile is null:
+    nothing is dropped, so the curve of a searcher that often fails is not flattered.
+
+    Args:
+        curves: From `incumbent_curves`.
+        x: "spent_trials", "machine_s" or "elapsed_s".
+        grid: Values of x, increasing, for every workload. None: per workload every count of
+            trials, or 200 points from 0 to the end of its longest run.
+        optima: Columns `workload`, `optimum_us` and, where GPUs differ, `gpu`; latencies are
+            then divided by the optimum. None: microseconds.
+        value: "judged_us", or "reading_us" for what the searchers believed.
+
+    Returns:
+        One row per (GROUP, point): the columns of GROUP, `axis` (the name of x), `x`, `median`,
+        `low`, `high` (quartiles), `unit` ("us" or "ratio"), `n_seeds`, `n_found` (runs with an
+        incumbent by then) and `n_running` (runs that had not ended before x).
+    """
+    check_axis(x)
+    check_columns(curves, (*RUN, x, value), what="curves")
+    optimum = None if optima is None else by_cell(optima, "optimum_us", what="optima")
+    parts = []
+    for cell, table in curves.groupby(list(CELL), observed=True, sort=True):
+        points = _default_grid(table, x) if grid is None else np.asarray(grid, float)
+        scale = 1.0 if optimum is None else optimum(cell[0], cell[2])
+        for _, group in table.groupby(["searcher", "lanes"], observed=True, sort=True):
+            parts.append(_band(group, x, value, points, scale))
+    bands = pd.concat(parts, ignore_index=True)
+    bands["unit"] = "us" if optima is None else "ratio"
+    for name in ("gpu", "kernel", "workload", "searcher"):
+        bands[name] = bands[name].astype("category")
+    return bands
+
+
+def _default_grid(table: pd.DataFrame, x: str) -> np.ndarray:
+    """Returns every trial count, or evenly spaced seconds up to the end of the longest run."""
+    end = table[x].max()
+    if x == "spent_trials":
+        return np.arange(1.0, end + 1)
+    return np.linspace(0.0, end, _SECONDS_POINTS)
+
+
+def _band(group: pd.DataFrame, x: str, value: str, points: np.ndarray, scale: float):
+    """Returns the rows of one searcher on one workload."""
+    seeds = [run for _, run in group.groupby("seed", observed=True, sort=True)]
+    latency = np.full((len(seeds), points.size), np.inf)  # (seeds, points)
+    ends = np.empty(len(seeds))
+    for row, run in enumerate(seeds):
+        steps = run[x].to_numpy(float)
+        known = np.append(run[value].to_numpy(float, na_value=np.nan), np.nan)
+        latency[row] = known[np.searchsorted(steps, points, side="right") - 1]  # [-1]: before all
+        ends[row] = steps[-1]
+    latency = np.where(np.isnan(latency), np.inf, latency) / scale
+    low, median, high = quantiles(latency, (0.25, 0.5, 0.75))
+    band = pd.DataFrame({name: group[name].iloc[0] for name in GROUP}, index=range(points.size))
+    band["axis"] = x
+    band["x"] = points
+    for name, column in (("median", median), ("low", low), ("high", high)):
+        band[name] = np.where(np.isinf(column), np.nan, column)
+    band["unit"] = ""
+    band["n_seeds"] = len(seeds)
+    band["n_found"] = np.isfinite(latency).sum(axis=0)
+    band["n_running"] = (ends[:, None] >= points).sum(axis=0)
+    return band

@@ -1,0 +1,149 @@
+"""Intervals by hierarchical bootstrap: kernels, then their workloads, then their seeds."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.errors import UsageError
+from kt_lab.stats.tables import check_columns
+
+CONFIDENCE = 0.95
+RESAMPLES = 4000
+
+Draw = Callable[[int, np.random.Generator], np.ndarray]
+"""draw(n, rng) -> (n,) log ratios of one workload, each from seeds resampled anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A geometric mean of ratios and its interval, unitless; inf and 0 are legal values."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """Returns linear quantiles along the first axis that stay exact where values are infinite.
+
+    `numpy.quantile` interpolates inf - inf to NaN. Here a quantile between a finite and an
+    infinite value is infinite, and one that falls on a value is that value.
+
+    Args:
+        values: Shape (n, ...), n >= 1; may hold +inf, never NaN.
+        levels: Each in [0, 1].
+
+    Returns:
+        Shape (levels, ...).
+    """
+    ranked = np.sort(np.asarray(values, float), axis=0)
+    found = []
+    for level in levels:
+        position = level * (len(ranked) - 1)
+        below = math.floor(position)
+        above = min(below + 1, len(ranked) - 1)
+        weight = position - below
+        if weight == 0:
+            found.append(ranked[below])
+            continue
+        with np.errstate(invalid="ignore"):
+            mixed = ranked[below] + weight * (ranked[above] - ranked[below])
+        found.append(np.where(ranked[below] == ranked[above], ranked[below], mixed))
+    return np.stack(found)
+
+
+def log_ratio(value: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Returns value - reference of two logarithms; 0 where both are the same infinity."""
+    with np.errstate(invalid="ignore"):
+        return np.where(value == reference, 0.0, np.subtract(value, reference))
+
+
+def mean_log(logs: np.ndarray) -> float:
+    """Returns the mean of log ratios; +inf where +inf and -inf meet.
+
+    A workload on which only the searcher fails and one on which only the reference fails have
+    no mean; the failure of the searcher that is judged prevails.
+    """
+    with np.errstate(invalid="ignore"):
+        mean = float(np.mean(logs))
+    return math.inf if math.isnan(mean) else mean
+
+
+def percentile_interval(logs: np.ndarray, confidence: float) -> tuple[float, float]:
+    """Returns the percentile interval of resampled log ratios, as ratios.
+
+    Order statistics, rounded outwards, never interpolation: infinities stay infinities.
+    """
+    ranked = np.sort(logs)
+    tail = (1 - confidence) / 2 * (len(ranked) - 1)
+    low, high = ranked[math.floor(tail)], ranked[math.ceil(len(ranked) - 1 - tail)]
+    return float(np.exp(low)), float(np.exp(high))
+
+
+def resample_means(
+    draws: Mapping[str, Sequence[Draw]], resamples: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Returns the mean log ratio of every hierarchical resample, shape (resamples,).
+
+    Each resample draws as many kernels as there are, with replacement; within each drawn kernel
+    as many of its workloads as it has; within each drawn workload its seeds. Workloads of one
+    kernel are alike, so resampling workloads alone would give intervals that are too narrow.
+
+    Args:
+        draws: Per kernel one Draw per workload.
+        resamples: Number of resamples.
+        rng: The only source of randomness.
+    """
+    kernels = sorted(draws)
+    chosen = rng.integers(len(kernels), size=(resamples, len(kernels)))
+    total, count = np.zeros(resamples), np.zeros(resamples)
+    for number, kernel in enumerate(kernels):
+        slots = np.nonzero(chosen == number)[0]  # the resample of each time it was drawn
+        workloads = draws[kernel]
+        members = rng.integers(len(workloads), size=(slots.size, len(workloads)))
+        for position, draw in enumerate(workloads):
+            where = slots[np.nonzero(members == position)[0]]
+            with np.errstate(invalid="ignore"):
+                np.add.at(total, where, draw(where.size, rng))
+            np.add.at(count, where, 1)
+    mean = total / count
+    return np.where(np.isnan(mean), np.inf, mean)
+
+
+def geomean_interval(
+    ratios: pd.DataFrame,
+    *,
+    column: str = "ratio",
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Returns the geometric mean of one ratio per workload, resampling kernels and workloads.
+
+    For ratios without seeds (say the tuned latency over a vendor library's); ratios of searchers
+    go through `latency_ratios` and its kin, which resample seeds as well.
+
+    Args:
+        ratios: Columns `kernel` and `column`, one row per workload; every ratio >= 0.
+        column: The column of ratios, unitless.
+        confidence: In (0, 1).
+        resamples: Number of bootstrap resamples.
+        seed: Fixes the resampling.
+    """
+    check_columns(ratios, ("kernel", column), what="ratios")
+    values = ratios[column].to_numpy(float, na_value=np.nan)
+    if not (values >= 0).all():
+        raise UsageError(
+            f"every ratio must be >= 0 and not null, got {values[~(values >= 0)][0]} in "
+            f"{column!r}; a workload without a result has the ratio inf, or no row"
+        )
+    with np.errstate(divide="ignore"):
+        logs = np.log(values)
+    draws: dict[str, list[Draw]] = {}
+    for kernel, log in zip(ratios["kernel"].astype(str), logs, strict=True):
+        draws.setdefault(kernel, []).append(lambda n, _, log=log: np.full(n, log))
+    means = resample_means(draws, resamples, np.random.default_rng(seed))
+    return Interval(float(np.exp(mean_log(logs))), *percentile_interval(means, confidence))

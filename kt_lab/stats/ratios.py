@@ -1,0 +1,154 @@
+"""Searchers against a reference: latency, wall-clock and convergence-time ratios.
+
+All three tables share one schema: one row per (workload, searcher), then one geomean row per
+searcher over its workloads. A ratio below 1 is better than the reference. Intervals are
+percentile bootstraps: a workload's row resamples its seeds, a geomean row resamples kernels, the
+workloads of each and the seeds of each of those.
+"""
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.stats.curves import final_latency, incumbent_curves
+from kt_lab.stats.intervals import CONFIDENCE, RESAMPLES
+from kt_lab.stats.pairs import Bootstrap, ratio_table
+from kt_lab.stats.tables import check_axis, check_columns, single_lanes
+from kt_lab.stats.times import convergence_targets, time_to_target
+
+LATENCY = "latency"
+WALL_CLOCK = "wall_clock"
+CONVERGENCE = "convergence_time"
+_UNITS = {"spent_trials": "trials", "machine_s": "s", "elapsed_s": "s"}
+
+
+def latency_ratios(
+    runs: pd.DataFrame,
+    *,
+    reference: str = "pattern",
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Returns the ratios of judged final latencies to those of the reference.
+
+    Per workload: the geometric mean over seeds of the judged latency of the final incumbent,
+    divided by the same of the reference. A run that ends without a judged incumbent counts as
+    infinitely slow and makes the ratio of its workload infinite; it is never dropped.
+
+    Args:
+        runs: The tidy table of runs, of one lane count.
+        reference: The searcher that every other is divided by.
+        confidence: Of the intervals, in (0, 1).
+        resamples: Number of bootstrap resamples.
+        seed: Fixes the resampling; a searcher's rows do not depend on which others are present.
+
+    Returns:
+        One row per (workload, searcher) and per geomean, in this order of columns: `measure`,
+        `scope` ("workload" or "geomean"), `gpu`, `kernel`, `workload` (null in a geomean row; a
+        geomean over several GPUs has a null gpu), `searcher`, `reference`, `lanes`, `estimate`,
+        `low`, `high` (unitless), `value`, `reference_value` (in `unit`; null in a geomean row),
+        `unit`, `target_us`, `within` (null here), `n_kernels`, `n_workloads`, `n_seeds` (the
+        fewest of any workload), `n_success` (runs with a finite result), `n_runs`,
+        `reference_n_success`, `reference_n_runs`, `confidence`.
+
+    Raises:
+        UsageError: Several lane counts, or a workload without the reference.
+    """
+    samples = final_latency(_comparable(runs))
+    judged = samples["judged_us"].fillna(np.inf)
+    samples = samples.assign(amount=np.log(judged), weight=1.0, success=np.isfinite(judged))
+    return ratio_table(
+        samples,
+        {"measure": LATENCY, "unit": "us"},
+        reference=reference,
+        logged=True,
+        bootstrap=Bootstrap(confidence, resamples, seed),
+    )
+
+
+def wall_clock_ratios(
+    runs: pd.DataFrame,
+    *,
+    reference: str = "pattern",
+    x: str = "elapsed_s",
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Returns the ratios of what whole runs cost, until the searcher or its budget stopped them.
+
+    Per workload: the arithmetic mean over seeds (costs add up) divided by the reference's. A
+    searcher that gives up early is cheap: read it beside `latency_ratios`.
+
+    Args:
+        runs: The tidy table of runs, of one lane count.
+        reference: The searcher that every other is divided by.
+        x: "elapsed_s", "machine_s" or "spent_trials".
+        confidence: Of the intervals, in (0, 1).
+        resamples: Number of bootstrap resamples.
+        seed: Fixes the resampling.
+
+    Returns:
+        As `latency_ratios`, where every run is a success.
+    """
+    samples = final_latency(_comparable(runs))
+    samples = samples.assign(amount=samples[check_axis(x)].astype(float), weight=1.0, success=True)
+    return ratio_table(
+        samples,
+        {"measure": WALL_CLOCK, "unit": _UNITS[x]},
+        reference=reference,
+        logged=False,
+        bootstrap=Bootstrap(confidence, resamples, seed),
+    )
+
+
+def convergence_time_ratios(
+    runs: pd.DataFrame,
+    *,
+    reference: str = "pattern",
+    within: float = 0.01,
+    x: str = "elapsed_s",
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Returns the ratios of expected running times to a fixed target per workload.
+
+    The target is `within` above the median judged final latency of the reference and stays fixed
+    in the resampling. Runs that never reach it enter with their whole cost (see
+    `expected_running_time`); a searcher that no run of reaches it has an infinite ratio.
+
+    Args:
+        runs: The tidy table of runs, of one lane count.
+        reference: The searcher that sets the target and that every other is divided by.
+        within: Distance of the target, as a fraction of that latency.
+        x: "elapsed_s", "machine_s" or "spent_trials".
+        confidence: Of the intervals, in (0, 1).
+        resamples: Number of bootstrap resamples.
+        seed: Fixes the resampling.
+
+    Returns:
+        As `latency_ratios`, with `target_us` and `within`; `n_success` counts the runs that
+        reached it.
+    """
+    targets = convergence_targets(
+        final_latency(_comparable(runs)), reference=reference, within=within
+    )
+    times = time_to_target(incumbent_curves(runs), targets, x=x)
+    samples = times.assign(
+        amount=times["cost"], weight=times["reached"].astype(float), success=times["reached"]
+    )
+    return ratio_table(
+        samples,
+        {"measure": CONVERGENCE, "unit": _UNITS[x], "within": within},
+        reference=reference,
+        logged=False,
+        bootstrap=Bootstrap(confidence, resamples, seed),
+    )
+
+
+def _comparable(runs: pd.DataFrame) -> pd.DataFrame:
+    """Returns the runs when they share one lane count."""
+    check_columns(runs, ("lanes",))
+    single_lanes(runs)
+    return runs

@@ -1,0 +1,272 @@
+"""The headline study: LFBO against Pattern Search, random search and TPE, on recorded GPUs."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kt_lab import plots, stats
+from kt_lab.baseline import expected_best, landscape_profile, noise_floor
+from kt_lab.budget import Budget
+from kt_lab.errors import StoreError
+from kt_lab.experiment import Experiment, compare_cell, load_runs
+from kt_lab.landscape import Landscape, data_directory, load_landscape
+from kt_lab.runners.replay import judged_us
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, the points it shows by panel, and its caption: what `save_figure` takes."""
+
+    figure: Any
+    points: Any
+    caption: str
+
+    def save(self, name: str, *, directory: Path | str, provenance: dict | None = None) -> dict:
+        """Writes pdf, png, csv and json; returns their paths."""
+        return plots.save_figure(
+            self.figure,
+            name,
+            data=self.points,
+            directory=directory,
+            provenance=provenance,
+            caption=self.caption,
+        )
+
+    def _repr_png_(self) -> bytes:
+        """Shows the figure where a notebook cell ends with it."""
+        return plots.png_bytes(self.figure)
+
+
+GPU = "h200"
+NAMED = ("int4_gemm/1x1x7168x8192", "softmax/4096x640")  # the convergence plots of Helion #1115
+WORKLOADS = (
+    "int4_gemm/1x1x7168x8192",
+    "int4_gemm/1x16x7168x8192",
+    "int4_gemm/1x64x14336x4096",
+    "int4_gemm/1x1x4096x28672",
+    "int4_gemm/1x2048x2048x2048",
+    "softmax/4096x640",
+    "softmax/65536x512",
+    "softmax/8192x8192",
+    "softmax/256x128256",
+)
+SEARCHERS = ("random", "pattern", "lfbo_pattern", "tpe")
+LANES = (4, 16)
+REFERENCE = "pattern"
+
+
+def headline() -> Experiment:
+    """Returns the experiment behind the README's figures."""
+    return Experiment(
+        "headline",
+        WORKLOADS,
+        SEARCHERS,
+        seeds=30,
+        budget=Budget(trials=300),
+        lanes=LANES,
+        gpu=GPU,
+    )
+
+
+def ablations() -> Experiment:
+    """Returns the experiment that tells searchers from their samplers and projections."""
+    return Experiment(
+        "ablations",
+        WORKLOADS,
+        {
+            "pattern": "pattern",
+            "pattern_uniform": ("pattern", {"starts": "uniform"}),
+            "lfbo_pattern": "lfbo_pattern",
+            "lfbo_uniform": ("lfbo_pattern", {"starts": "uniform"}),
+            "tpe": "tpe",
+            "tpe_plain": ("tpe", {"project": False}),
+        },
+        seeds=10,
+        budget=Budget(trials=300),
+        lanes=(16,),
+        gpu=GPU,
+    )
+
+
+STUDIES: Mapping[str, Callable[[], Experiment]] = {"headline": headline, "ablations": ablations}
+
+
+def stored(experiment: Experiment) -> Path:
+    """Returns where a study's runs are kept."""
+    return data_directory() / "runs" / experiment.name / f"{experiment.name}.parquet"
+
+
+def load_study(experiment: Experiment) -> pd.DataFrame:
+    """Loads a stored study, if it answers this very request on these very landscapes."""
+    path = stored(experiment)
+    if not path.exists():
+        raise StoreError(
+            f"study {experiment.name!r} must have been run, got no {path.name}; "
+            f"run kt-lab study {experiment.name}"
+        )
+    return load_runs(path, expect=experiment.facts())
+
+
+def spot_check(
+    experiment: Experiment, runs: pd.DataFrame, *, cells: int, seed: int
+) -> dict[str, list[str]]:
+    """Recomputes randomly chosen runs of a stored study.
+
+    Returns:
+        Per run, as "workload searcher lanes seed", the columns that came out different; an empty
+        list means that every column but the searcher's own seconds is equal, bit by bit.
+    """
+    chosen = random.Random(seed).sample(experiment.cells(), cells)
+    return {
+        f"{c.workload} {c.searcher} lanes={c.lanes} seed={c.seed}": compare_cell(runs, c)
+        for c in chosen
+    }
+
+
+def levels(workload: str, *, gpu: str | None = GPU) -> dict[str, float]:
+    """Returns a landscape's optimum in microseconds and its noise floor relative to it.
+
+    The floor is what remains between the optimum and the best of one noisy reading of every
+    config, judged by the other visits, averaged over the visits that read.
+    """
+    landscape = load_landscape(workload, gpu=gpu)
+    judged = [
+        noise_floor(
+            landscape.medians_us(visit),
+            judged_us(landscape, visit=visit),
+            pooled_us=landscape.latency_us,
+        ).judged_us[0]
+        for visit in range(landscape.visits)
+    ]
+    optimum = landscape.optimum_us
+    return {"optimum_us": optimum, "noise_floor": float(np.mean(judged)) / optimum}
+
+
+def random_curve(landscape: Landscape, *, trials: int) -> pd.DataFrame:
+    """Returns exact random search on a landscape, relative to its optimum, per trial count."""
+    curves = [
+        expected_best(
+            landscape.medians_us(visit),
+            range(1, trials + 1),
+            judged=judged_us(landscape, visit=visit),
+            optimum_us=landscape.optimum_us,
+        )
+        for visit in range(landscape.visits)
+    ]
+    mean = pd.concat(curves).groupby("draws", as_index=False).mean(numeric_only=True)
+    return mean.assign(unit="ratio", workload=landscape.workload)
+
+
+def ratio_tables(runs: pd.DataFrame, *, lanes: int) -> dict[str, pd.DataFrame]:
+    """Returns the three ratio tables of one lane count, all against pattern search."""
+    chosen = runs[runs["lanes"] == lanes]
+    return {
+        "latency": stats.latency_ratios(chosen, reference=REFERENCE),
+        "wall_clock": stats.wall_clock_ratios(chosen, reference=REFERENCE),
+        "convergence": stats.convergence_time_ratios(chosen, reference=REFERENCE),
+    }
+
+
+def latency_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Returns absolute latencies per workload: optimum, floors, vendor, and every searcher."""
+    final = stats.final_latency(runs[runs["lanes"] == max(LANES)])
+    rows = []
+    for workload, group in final.groupby("workload", observed=True):
+        landscape = load_landscape(str(workload), gpu=GPU)
+        manifest = landscape.manifest
+        default = landscape.latency_us[landscape.space.index(landscape.space.default)]
+        row = {
+            "workload": workload,
+            "bytes_floor_us": manifest["bytes_floor_us"],
+            "optimum_us": landscape.optimum_us,
+            "vendor_us": float(np.median(manifest["baseline"]["samples_us"])),
+            "default_us": float(default),
+        }
+        medians = group.groupby("searcher", observed=True)["judged_us"].median()
+        rows.append(row | {f"{name}_us": float(value) for name, value in medians.items()})
+    return pd.DataFrame(rows)
+
+
+def convergence_figure(
+    runs: pd.DataFrame, workloads: Sequence[str], *, lanes: int, budget: str, gpu: str | None = GPU
+) -> Drawing:
+    """Draws the incumbent against trials and seconds, with optimum, noise floor, random search."""
+    chosen = runs[(runs["lanes"] == lanes) & runs["workload"].isin(workloads)]
+    known = {w: levels(w, gpu=gpu) for w in workloads}
+    optima = pd.DataFrame([{"workload": w, "optimum_us": known[w]["optimum_us"]} for w in known])
+    curves = stats.incumbent_curves(chosen)
+    trials = stats.convergence_bands(curves, x="spent_trials", optima=optima)
+    seconds = stats.convergence_bands(curves, x="elapsed_s", optima=optima)
+    most = int(curves["spent_trials"].max())
+    exact = pd.concat(
+        [random_curve(load_landscape(w, gpu=gpu), trials=most) for w in workloads],
+        ignore_index=True,
+    )
+    floors = {w: known[w]["noise_floor"] for w in known}
+    with plots.paper("icml", columns=2):
+        fig = plots.plot_convergence(
+            trials, seconds, optimum=1.0, noise_floor=floors, expected_random=exact
+        )
+    points = {"trials": trials, "seconds": seconds, "expected_random": exact}
+    return Drawing(fig, points, plots.caption_convergence(trials, seconds, budget=budget))
+
+
+def ratio_figure(runs: pd.DataFrame, *, lanes: int, budget: str) -> Drawing:
+    """Draws the three bar charts of ratios to pattern search."""
+    tables = ratio_tables(runs, lanes=lanes)
+    with plots.paper("icml", columns=2):
+        fig = plots.plot_ratio_bars(*tables.values())
+    return Drawing(fig, tables, plots.caption_ratio_bars(*tables.values(), budget=budget))
+
+
+def quality_figure(runs: pd.DataFrame, *, lanes: int, budget: str) -> Drawing:
+    """Draws latency and wall-clock ratios jointly: a quick quitter is not fast."""
+    tables = ratio_tables(runs, lanes=lanes)
+    pair = {name: tables[name] for name in ("latency", "wall_clock")}
+    with plots.paper("icml"):
+        fig = plots.plot_quality_vs_time(*pair.values()).figure
+    return Drawing(fig, pair, plots.caption_quality_vs_time(*pair.values(), budget=budget))
+
+
+def landscape_figure() -> Drawing:
+    """Draws how rare good configs are in every recorded landscape of the study."""
+    profile = landscape_profile(_latencies())
+    with plots.paper("icml"):
+        fig = plots.plot_landscape_ecdf(profile).figure
+    return Drawing(fig, profile, plots.caption_landscape_ecdf(profile))
+
+
+def draw_all(runs: pd.DataFrame, experiment: Experiment) -> dict[str, Drawing]:
+    """Draws every figure of the study, by file name."""
+    budget = f"{experiment.budget.trials} trials"
+    drawn = {
+        "convergence": convergence_figure(runs, NAMED, lanes=max(LANES), budget=budget),
+        "landscapes": landscape_figure(),
+    }
+    for lanes in LANES:
+        drawn[f"ratios_{lanes}_lanes"] = ratio_figure(runs, lanes=lanes, budget=budget)
+        drawn[f"quality_vs_time_{lanes}_lanes"] = quality_figure(runs, lanes=lanes, budget=budget)
+    return drawn
+
+
+def _latencies() -> pd.DataFrame:
+    parts = []
+    for workload in WORKLOADS:
+        landscape = load_landscape(workload, gpu=GPU)
+        values = landscape.latency_us[landscape.table.index.to_numpy()]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "gpu": landscape.gpu,
+                    "kernel": landscape.kernel,
+                    "workload": workload,
+                    "latency_us": values,
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,80 @@
+"""The loop: searcher x runner x budget -> History."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from kt_lab.budget import Budget, Spent
+from kt_lab.runners import Runner
+from kt_lab.trial import Config, History, Trial
+
+
+def tune(
+    searcher,
+    runner: Runner,
+    *,
+    budget: Budget,
+    on_trial: Callable[[Trial], None] | None = None,
+) -> History:
+    """Runs a search until its searcher is done or its budget is spent.
+
+    After every result the searcher is asked for as many proposals as the runner has free lanes.
+    A config's first measurement spends one of `budget.trials`, whatever its status; measuring it
+    again spends seconds only. Work that would end after `budget.seconds` is not part of the
+    history. Ctrl-C ends the run and keeps what was measured.
+
+    Args:
+        searcher: Anything with ask, tell, done and close; closed at the end, errors included.
+        runner: Measures; closed by its maker, not here.
+        budget: When to stop.
+        on_trial: Called with every trial, in order.
+
+    Returns:
+        The trials in order of completion.
+    """
+    trials: list[Trial] = []
+    asked: set[Config] = set()  # spent or in flight
+    measured: set[Config] = set()
+    search_s = 0.0
+    try:
+        with suppress(KeyboardInterrupt):
+            while True:
+                left = budget.left(Spent(trials=len(asked), seconds=runner.now))
+                if runner.free and left.seconds > 0 and not searcher.done:
+                    began = time.thread_time()
+                    proposals = searcher.ask(runner.free)
+                    search_s += time.thread_time() - began
+                    runner.submit(_affordable(proposals, asked, left.trials))
+                if not runner.pending:
+                    break
+                proposal, measurement = runner.next()
+                if left.seconds <= 0 or runner.now > (budget.seconds or float("inf")):
+                    break
+                first = proposal.config not in measured
+                measured.add(proposal.config)
+                trial = Trial(len(trials), proposal, measurement, first, runner.now, search_s)
+                trials.append(trial)
+                began = time.thread_time()
+                searcher.tell([trial])
+                search_s += time.thread_time() - began
+                if on_trial:
+                    on_trial(trial)
+    finally:
+        searcher.close()
+    return History(trials)
+
+
+def _affordable(proposals: list, asked: set[Config], left: float) -> list:
+    """Returns the proposals that the budget of trials allows, and notes their configs.
+
+    Measuring a config again is allowed even when no trial is left: it costs seconds.
+    """
+    kept = []
+    for proposal in proposals:
+        if proposal.config not in asked:
+            if left < 1:
+                continue
+            left -= 1
+            asked.add(proposal.config)
+        kept.append(proposal)
+    return kept

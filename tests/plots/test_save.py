@@ -1,0 +1,115 @@
+"""Saved figures: fonts, width, bytes, and the points from which they can be drawn again."""
+
+import hashlib
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kt_lab import plots
+from kt_lab.errors import StoreError, UsageError
+
+PANELS = ("latency", "wall_clock", "convergence_time")
+
+
+@pytest.fixture
+def saved(ratios, tmp_path):
+    """Saves the bars and returns how."""
+
+    def save(folder="one", tables=ratios):
+        with plots.paper("icml", columns=2):
+            fig = plots.plot_ratio_bars(*tables)
+        return plots.save_figure(
+            fig,
+            "bars",
+            data=dict(zip(PANELS, tables, strict=True)),
+            directory=tmp_path / folder,
+            provenance={"runs": ["a.parquet"]},
+            caption=plots.caption_ratio_bars(*tables),
+        )
+
+    return save
+
+
+def test_the_pdf_embeds_truetype_at_the_exact_width(saved):
+    pdf = saved()["pdf"].read_bytes()
+    assert b"/Type3" not in pdf
+    assert b"/CIDFontType2" in pdf
+    width = float(re.search(rb"/MediaBox \[ ?0 0 ([\d.]+)", pdf).group(1))
+    assert width == pytest.approx(6.75 * 72, abs=0.01)
+
+
+def test_fonts_are_truetype_outside_the_paper_style_too(ratios, tmp_path):
+    paths = plots.save_figure(
+        plots.plot_ratio_bars(*ratios), "a", data=ratios[0], directory=tmp_path
+    )
+    assert b"/Type3" not in paths["pdf"].read_bytes()
+
+
+def test_writing_twice_gives_the_same_bytes(saved):
+    first, second = saved("one"), saved("two")
+    for kind in ("pdf", "png", "csv", "json"):
+        assert first[kind].read_bytes() == second[kind].read_bytes()
+
+
+def test_the_png_has_300_dots_per_inch(saved):
+    header = saved()["png"].read_bytes()[16:20]
+    assert int.from_bytes(header, "big") == 2025
+
+
+@pytest.mark.parametrize("kind", ["ratios", "endless"])
+def test_the_figure_can_be_drawn_again_from_its_csv(saved, kind, request):
+    tables = request.getfixturevalue(kind)
+    paths = saved("one", tables)
+    points = plots.read_points(paths["csv"])
+    assert tuple(points) == PANELS
+    again = saved("two", [points[name] for name in PANELS])
+    assert again["png"].read_bytes() == paths["png"].read_bytes()
+    for name, table in zip(PANELS, tables, strict=True):
+        held = table.dropna(axis=1, how="all")
+        pd.testing.assert_frame_equal(points[name][held.columns], held, check_dtype=False)
+
+
+def test_convergence_can_be_drawn_again_from_its_csv(bands, tmp_path):
+    def save(name, tables):
+        fig = plots.plot_convergence(*tables, noise_floor=1.02)
+        data = dict(zip(("trials", "seconds"), tables, strict=True))
+        return plots.save_figure(fig, name, data=data, directory=tmp_path)
+
+    first = save("one", bands)
+    second = save("two", plots.read_points(first["csv"]).values())
+    assert first["png"].read_bytes() == second["png"].read_bytes()
+
+
+def test_points_come_back_bit_by_bit(tmp_path, ratios):
+    table = pd.DataFrame({"x": [0.1 + 0.2, np.inf, np.nan], "n": [1, 2, 3]})
+    paths = plots.save_figure(
+        plots.plot_ratio_bars(*ratios),
+        "a",
+        data={"p": table, "q": table[["x"]]},
+        directory=tmp_path,
+    )
+    pd.testing.assert_frame_equal(plots.read_points(paths["csv"])["p"], table, check_dtype=False)
+    assert paths["csv"].read_text().splitlines()[1] == "p,0.30000000000000004,1"
+
+
+def test_the_json_tells_origin_and_caption(saved):
+    paths = saved()
+    facts = json.loads(paths["json"].read_text())
+    assert facts["csv_sha256"] == hashlib.sha256(paths["csv"].read_bytes()).hexdigest()
+    assert facts["provenance"] == {"runs": ["a.parquet"]}
+    assert facts["inches"][0] == 6.75
+    assert "lower is better" in facts["caption"]
+    assert facts["versions"]["matplotlib"]
+
+
+def test_wrong_names_data_and_files_are_refused(ratios, tmp_path):
+    fig = plots.plot_ratio_bars(*ratios)
+    with pytest.raises(UsageError, match="without folders"):
+        plots.save_figure(fig, "a/b", data=ratios[0], directory=tmp_path)
+    with pytest.raises(UsageError, match="at least one table"):
+        plots.save_figure(fig, "a", data={}, directory=tmp_path)
+    with pytest.raises(StoreError, match="save_figure"):
+        plots.read_points(tmp_path / "absent.csv")

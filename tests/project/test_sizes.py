@@ -1,0 +1,69 @@
+"""Small is a feature: files, functions, the library and its face stay within their limits."""
+
+import ast
+
+import kt_lab
+from tests.project.source_tree import FLOOR_OF, PACKAGE, ROOT, is_within, sources, tree, unit
+
+FILE_LINES = 320
+FUNCTION_LINES = 55
+LIBRARY_LINES = 5_000
+FACE_NAMES = 25
+APART = ("kt_lab.kernels", "kt_lab.programs", "kt_lab.search.peers")
+CATCH_ALLS = {"utils", "util", "common", "misc", "helpers", "tools", "shared", "stuff"}
+
+
+def lines(path):
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def is_counted(module):
+    """Floors 0 to 5 without kernels, programs and peers."""
+    on_counted_floor = FLOOR_OF.get(unit(module), 6) <= 5
+    return on_counted_floor and not any(is_within(module, apart) for apart in APART)
+
+
+def test_no_file_is_long():
+    long = {
+        str(path.relative_to(ROOT)): lines(path)
+        for path in sources().values()
+        if lines(path) > FILE_LINES
+    }
+    assert not long, f"at most {FILE_LINES} lines a file; split by meaning: {long}"
+
+
+def test_no_function_is_long():
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1}"
+        for module, path in sources().items()
+        for node in ast.walk(tree(module))
+        if isinstance(node, functions) and node.end_lineno - node.lineno >= FUNCTION_LINES
+    ]
+    assert not long, f"at most {FUNCTION_LINES} lines a function:\n" + "\n".join(long)
+
+
+def test_the_library_and_its_face_are_small(capsys):
+    counted = {module: lines(path) for module, path in sources().items() if is_counted(module)}
+    total = sum(counted.values())
+    names = len(kt_lab.__all__)
+    with capsys.disabled():
+        print(
+            f"\nkt_lab, floors 0 to 5 without kernels, programs and peers: {total:,} of "
+            f"{LIBRARY_LINES:,} lines; package face: {names} of {FACE_NAMES} names"
+        )
+    largest = sorted(counted.items(), key=lambda item: -item[1])[:10]
+    assert total < LIBRARY_LINES, f"delete before you add; the largest: {largest}"
+    assert names < FACE_NAMES, "delete before you add"
+
+
+def test_no_module_has_a_catch_all_name():
+    found = {path for path in PACKAGE.rglob("*") if path.stem in CATCH_ALLS}
+    assert not found, "name a module after what is in it"
+
+
+def test_every_name_of_the_face_exists_and_hides_no_module():
+    assert len(set(kt_lab.__all__)) == len(kt_lab.__all__)
+    for name in kt_lab.__all__:
+        assert getattr(kt_lab, name) is not None
+        assert f"kt_lab.{name}" not in sources(), f"importing kt_lab.{name} would hide the name"

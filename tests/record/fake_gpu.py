@@ -1,0 +1,67 @@
+"""Stand-ins for the compile and timing services: they need neither Triton nor a GPU."""
+
+import hashlib
+import os
+import signal
+import time
+
+
+def compile_service(**settings):  # noqa: ARG001
+    return _compile
+
+
+def _compile(task):
+    text = repr(sorted(task["config"].items()))
+    digest = int(hashlib.sha256(text.encode()).hexdigest(), 16)
+    if digest % 10 == 0:
+        return {"status": "compile_error", "error": "E: no", "wall_s": 0.01, "cpu_s": 0.01}
+    if digest % 97 == 0 and not task.get("fresh"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {
+        "status": "ok",
+        "error": "",
+        "code_hash": f"{digest % 10**6}",
+        "shared_bytes": 0,
+        "wall_s": 0.01,
+        "cpu_s": 0.01,
+    }
+
+
+def timing_service(*, device):  # noqa: ARG001
+    return _time
+
+
+def _time(task):
+    if task["do"] == "facts":
+        return {
+            "gpu": "NVIDIA Test",
+            "slug": "test",
+            "capability": "9.0",
+            "sms": 132,
+            "copy_bytes_per_s": 4e12,
+            "timer_floor_us": 2.0,
+            "flush_us": 80.0,
+        }
+    text = repr(sorted(task["config"].items()))
+    digest = int(hashlib.sha256(text.encode()).hexdigest(), 16)
+    if digest % 53 == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if digest % 41 == 0:
+        return {"status": "wrong_result", "error": "off", "seconds": 0.01}
+    latency = 5.0 + digest % 100
+    if task["do"] == "compare":
+        return {"samples_us": [latency] * 5, "baseline_us": [9.0] * 5, "baseline": "torch"}
+    few = task["slow_us"] is not None and latency > task["slow_us"]
+    count = task["fewest"] if few else task["repetitions"]
+    time.sleep(0.0005)
+    return {
+        "status": "ok",
+        "error": "",
+        "samples_us": [latency + 0.01 * i for i in range(count)],
+        "registers": 32,
+        "spills": 0,
+        "shared_bytes": 0,
+        "overhead_s": 0.001,
+        "check_s": 0.002,
+        "timing_s": 0.003,
+    }

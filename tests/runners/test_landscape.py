@@ -1,0 +1,67 @@
+import json
+
+import numpy as np
+import pytest
+
+from kt_lab.errors import LandscapeError
+from kt_lab.landscape import Landscape
+from tests.runners.tables import make_landscape
+
+
+def test_a_landscape_survives_the_disk_sample_by_sample(tmp_path):
+    before = make_landscape()
+    path = before.save(tmp_path / "toy")
+    after = Landscape.load(path)
+    np.testing.assert_array_equal(before.status, after.status)
+    np.testing.assert_allclose(before.latency_us, after.latency_us, rtol=1e-6)
+    for visit in range(2):
+        for ours, theirs in zip(before.samples[visit], after.samples[visit], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert after.best == before.best
+    assert after.space.fingerprint == before.space.fingerprint
+
+
+def test_failures_are_null_and_the_optimum_ignores_them():
+    landscape = make_landscape()
+    assert np.isnan(landscape.latency_us[[3, 5]]).all()
+    assert landscape.optimum_us == pytest.approx(landscape.latency_us[0])
+    assert landscape.visits == 2
+
+
+def test_the_same_landscape_gives_the_same_bytes(tmp_path):
+    one = make_landscape().save(tmp_path / "one").read_bytes()
+    two = make_landscape().save(tmp_path / "two").read_bytes()
+    assert one == two
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _replace_by_text(path):
+    path.write_text("latency\n1\n")
+
+
+def _edit_manifest(path, **changes):
+    manifest = path.with_suffix(".json")
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "law"),
+    [
+        (_truncate, "Parquet file"),
+        (_replace_by_text, "Parquet file"),
+        (lambda p: p.unlink(), "Parquet file"),
+        (lambda p: p.with_suffix(".json").unlink(), "manifest"),
+        (lambda p: p.with_suffix(".json").write_text("[]"), "schema 1"),
+        (lambda p: _edit_manifest(p, schema=99), "schema 1, got 99"),
+        (lambda p: _edit_manifest(p, fingerprint="0" * 16), "fingerprint must match"),
+        (lambda p: _edit_manifest(p, sha256="0" * 64), "sha256"),
+    ],
+)
+def test_a_damaged_landscape_is_refused_with_its_law(tmp_path, damage, law):
+    path = make_landscape().save(tmp_path / "toy")
+    damage(path)
+    with pytest.raises(LandscapeError, match=law):
+        Landscape.load(path)

@@ -1,0 +1,115 @@
+"""The command line: exit codes, JSON, and mistakes told in one sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kt_lab import __version__, cli
+from kt_lab.commands import listing
+from kt_lab.errors import UsageError
+
+
+class Failing:
+    """A command that fails on purpose."""
+
+    def __init__(self, error):
+        self.error = error
+
+    @staticmethod
+    def add_arguments(parser):
+        parser.add_argument("--number", type=int)
+
+    def run(self, _args):
+        raise self.error
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Registers a command `fail` that raises what the test names."""
+
+    def register(error):
+        monkeypatch.setitem(cli.COMMANDS, "fail", ("failing", "a command that fails"))
+        command = Failing(error)
+        monkeypatch.setattr(cli.importlib, "import_module", lambda _: command)
+
+    return register
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"kt_lab {__version__}\n"
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--help"])
+    out = capsys.readouterr().out
+    assert all(name in out for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("argv", [[], ["nosuch"], ["list"], ["list", "nosuch"]])
+def test_a_wrong_command_line_exits_with_2(argv, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(argv)
+    assert "usage: kt-lab" in capsys.readouterr().err
+
+
+def test_a_users_mistake_is_one_sentence_without_a_stack_trace(failing, capsys):
+    failing(UsageError("trials must be >= 1, got 0"))
+    assert cli.main(["fail"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "kt-lab: trials must be >= 1, got 0\n"
+    assert not captured.out
+
+
+def test_an_interrupt_exits_as_shells_expect(failing):
+    failing(KeyboardInterrupt())
+    assert cli.main(["fail", "--number", "3"]) == 130
+
+
+def test_a_programming_error_keeps_its_stack_trace(failing):
+    failing(ZeroDivisionError("division by zero"))
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["fail"])
+
+
+@pytest.mark.parametrize("command", sorted(cli.COMMANDS))
+def test_every_command_is_a_module_with_arguments_and_help(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([command, "--help"])
+    assert command in capsys.readouterr().out
+
+
+def test_every_module_of_commands_is_registered():
+    folder = Path(cli.__file__).parent / "commands"
+    found = {f"kt_lab.commands.{path.stem}" for path in folder.glob("[a-z]*.py")}
+    registered = {module for module, _ in cli.COMMANDS.values()}
+    assert found == {module for module in registered if ".commands." in module}
+
+
+@pytest.mark.parametrize("what", ["kernels", "workloads", "searchers", "landscapes"])
+def test_list_as_json_and_as_text_show_the_same_rows(what, capsys):
+    assert cli.main(["list", what, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert cli.main(["list", what]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (len(rows) + 1 if rows else 1)
+    assert all(row.keys() == rows[0].keys() for row in rows)
+
+
+def test_list_knows_every_searcher(capsys):
+    from kt_lab.search import searchers
+
+    cli.main(["list", "searchers", "--json"])
+    assert [row["searcher"] for row in json.loads(capsys.readouterr().out)] == list(searchers())
+
+
+def test_aligned_puts_numbers_to_the_right():
+    rows = [{"name": "a", "configs": 1}, {"name": "long", "configs": 12345}]
+    assert listing.aligned(rows).splitlines() == [
+        "name  configs",
+        "a           1",
+        "long   12,345",
+    ]

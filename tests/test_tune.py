@@ -1,0 +1,102 @@
+"""The loop, on a landscape whose every number is known."""
+
+from dataclasses import replace
+
+import pytest
+
+from kt_lab.budget import Budget
+from kt_lab.errors import UnrecordedConfig
+from kt_lab.runners.replay import ReplayRunner
+from kt_lab.search import make_searcher
+from kt_lab.trial import Proposal
+from kt_lab.tune import tune
+from tests.runners.tables import SPACE, config, make_landscape
+
+
+class Script:
+    """Proposes what it was given, in order, whatever it is told."""
+
+    done = False
+
+    def __init__(self, *positions):
+        self.waiting = [Proposal(i, config(at)) for i, at in enumerate(positions)]
+        self.told = []
+        self.closed = False
+
+    def ask(self, n):
+        now, self.waiting = self.waiting[:n], self.waiting[n:]
+        return now
+
+    def tell(self, trials):
+        self.told += trials
+
+    def close(self):
+        self.closed = True
+
+
+def _tune(searcher, *, lanes=1, **limits):
+    runner = ReplayRunner(make_landscape(), seed=0, compile_lanes=lanes)
+    return tune(searcher, runner, budget=Budget(**limits)), runner
+
+
+def test_every_proposal_becomes_a_trial_in_order_of_completion():
+    searcher = Script(2, 3, 5, 0)
+    history, runner = _tune(searcher, trials=10)
+    assert [t.config for t in history] == [config(at) for at in (2, 3, 5, 0)]
+    assert [t.status for t in history] == ["ok", "compile_error", "wrong_result", "ok"]
+    assert [t.number for t in history] == [0, 1, 2, 3]
+    assert searcher.told == list(history)
+    assert searcher.closed
+    seconds = [t.machine_s for t in history]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] == runner.now
+
+
+def test_failures_spend_trials_and_repeats_do_not():
+    history, _ = _tune(Script(3, 0, 0, 0, 5, 1, 2), trials=4)
+    assert [t.first for t in history] == [True, True, False, False, True, True]
+    assert history.trials_spent == 4
+    assert config(2) not in {t.config for t in history}
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 16])
+@pytest.mark.parametrize("name", ["random", "pattern", "lfbo_pattern", "tpe"])
+def test_no_searcher_can_overrun_its_budget(name, lanes):
+    searcher = make_searcher(name, SPACE, seed=1)
+    history, _ = _tune(searcher, lanes=lanes, trials=7)
+    assert history.trials_spent == 7
+
+
+def test_seconds_end_a_run_and_what_ends_later_is_not_seen():
+    full, _ = _tune(Script(*range(16)), trials=100)
+    limit = full[7].machine_s
+    cut, _ = _tune(Script(*range(16)), seconds=limit + 1e-9)
+    assert [replace(t, search_s=0.0) for t in cut] == [replace(t, search_s=0.0) for t in full[:8]]
+
+
+def test_lanes_never_idle_while_there_are_proposals():
+    one, slow = _tune(Script(*range(16)), trials=100)
+    four, fast = _tune(Script(*range(16)), lanes=4, trials=100)
+    assert {t.config for t in one} == {t.config for t in four}
+    assert fast.now < slow.now
+
+
+def test_an_interrupt_keeps_what_was_measured():
+    def stop(trial):
+        if trial.number == 2:
+            raise KeyboardInterrupt
+
+    searcher = Script(*range(16))
+    runner = ReplayRunner(make_landscape(), seed=0, compile_lanes=1)
+    history = tune(searcher, runner, budget=Budget(trials=9), on_trial=stop)
+    assert len(history) == 3
+    assert searcher.closed
+
+
+def test_an_error_of_the_runner_still_closes_the_searcher():
+    landscape = make_landscape()
+    landscape.table = landscape.table.drop(index=0)
+    searcher = Script(0)
+    with pytest.raises(UnrecordedConfig):
+        tune(searcher, ReplayRunner(landscape, seed=0), budget=Budget(trials=1))
+    assert searcher.closed
