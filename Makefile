@@ -3,7 +3,7 @@
 # make test      lint, then every test
 # make lint      ruff and stripped notebooks only
 # make lock      resolve requirements.lock anew
-# make clean     remove .venv, figures/ and caches
+# make clean     remove .venv, caches, and figures/ but for the README's gallery
 # Each sets up .venv first, and does nothing there when pyproject.toml and the lock are unchanged.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -39,7 +39,8 @@ lock: .venv/pyvenv.cfg
 	$(BIN)/uv pip compile -q --upgrade pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf .venv figures build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache notebooks/figures
+	find figures -mindepth 1 -maxdepth 1 ! -name gallery -exec rm -rf {} +
 	find . \( -name __pycache__ -o -name .ipynb_checkpoints \) \
 	    -prune -exec rm -rf {} +
 

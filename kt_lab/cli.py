@@ -15,6 +15,7 @@ COMMANDS = {
     "record": ("kt_lab.commands.record", "records whole search spaces on this GPU"),
     "list": ("kt_lab.commands.listing", "what ships: kernels, workloads, searchers, landscapes"),
     "doctor": ("kt_lab.commands.doctor", "what is installed, what is missing, how to mend it"),
+    "datasheet": ("kt_lab.commands.datasheet", "facts of every recorded landscape"),
     "study": ("kt_lab.commands.study", "runs a stored study by replay"),
     "figures": ("kt_lab.commands.figures", "draws the headline study from its stored runs"),
     "benchmark": ("kt_lab.commands.benchmark", "speed of replay on this machine"),

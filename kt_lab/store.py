@@ -79,6 +79,7 @@ def write_table(frame: pd.DataFrame, path: Path | str, *, facts: Mapping[str, An
         compression_level=19,
         use_dictionary=[f.name for f in table.schema if f.name not in floats],
         use_byte_stream_split=floats,
+        dictionary_pagesize_limit=4 * 2**20,
     )
     os.replace(partial, path)
     return path
@@ -86,7 +87,7 @@ def write_table(frame: pd.DataFrame, path: Path | str, *, facts: Mapping[str, An
 
 def _varied(column: pd.Series) -> bool:
     """Whether a column of floats has too many distinct values for a dictionary to help."""
-    return column.nunique() > 2**14
+    return column.nunique() > 2**18
 
 
 def read_table(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:

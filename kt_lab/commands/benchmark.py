@@ -4,10 +4,9 @@ import argparse
 import os
 import resource
 import time
-from concurrent.futures import ProcessPoolExecutor
 
 from kt_lab.budget import Budget
-from kt_lab.experiment import Experiment
+from kt_lab.experiment import Experiment, process_pool
 from kt_lab.study import GPU, SEARCHERS, WORKLOADS
 
 
@@ -24,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     base = None
     workers = args.workers or os.cpu_count()
-    with ProcessPoolExecutor(workers) as executor:
+    with process_pool(workers) as executor:
         for name in SEARCHERS:
             experiment = Experiment(
                 "benchmark",

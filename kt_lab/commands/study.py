@@ -3,8 +3,8 @@
 import argparse
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 
+from kt_lab.experiment import process_pool
 from kt_lab.study import STUDIES, stored
 
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
             left = (now - began) / done * (total - done)
             print(f"{done:,} of {total:,} runs, {left:.0f} s to go", flush=True)
 
-    with ProcessPoolExecutor(args.workers) as executor:
+    with process_pool(args.workers) as executor:
         runs = experiment.run(
             directory=stored(experiment).parent, executor=executor, on_progress=progress
         )

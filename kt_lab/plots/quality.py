@@ -62,7 +62,8 @@ def plot_quality_vs_time(
             fontsize=SMALL,
             fontstyle="italic",
             color=QUIET,
-            zorder=1,
+            zorder=1.5,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
         )
     handles = ax.get_legend_handles_labels()[0]
     legend_above(ax.figure, handles, handle_length=1.0)

@@ -164,11 +164,13 @@ def _frame(ax: Axes, slots: dict, labels: dict, table: pd.DataFrame) -> None:
         before = row["kernel"]
     ax.axhline(1.0, color=INK, linewidth=0.7, zorder=3)
     ax.grid(axis="y")
-    turned = 90 if len(slots) > 6 else 0
+    many = len(slots) > 6
     ax.set_xticks(
         [center for center, _ in slots.values()],
         [labels[key] for key in slots],
-        rotation=turned,
+        rotation=28 if many else 0,
+        ha="right" if many else "center",
+        rotation_mode="anchor",
         fontsize=SMALL,
     )
     ax.tick_params(axis="x", length=0, pad=2)

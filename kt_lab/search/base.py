@@ -3,6 +3,7 @@
 import dataclasses
 import numbers
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -80,7 +81,7 @@ def _typed(field: dataclasses.Field, value: Any) -> Any:
     raise UsageError(f"{field.name} must be of type {wanted}, got {field.name}={value!r}")
 
 
-class Searcher:
+class Searcher(ABC):
     """An algorithm that is asked for proposals and told trials.
 
     It never sees a runner, a file or a clock. Subclasses write `ask` and `tell`, number their
@@ -136,15 +137,15 @@ class Searcher:
         self.done = False
         self._proposed = 0
 
+    @abstractmethod
     def ask(self, n: int) -> list[Proposal]:
         """Returns up to n proposals; fewer or none while it waits for results, or when done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tell(self, trials: Iterable[Trial]) -> None:
         """Learns from trials: in any order, failed, repeated, or never asked for."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most searchers hold nothing
         """Lets go of resources; may be called more than once."""
 
     def propose(

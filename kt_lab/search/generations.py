@@ -7,6 +7,7 @@ pickles; one that has been asked does not.
 """
 
 import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -245,9 +246,9 @@ class GenerationSearcher(Searcher):
 
     # -- what subclasses decide ---------------------------------------------------------------
 
+    @abstractmethod
     def _candidates(self, current: Member) -> list[Member]:
         """Returns unmeasured members to try next around `current`."""
-        raise NotImplementedError
 
     def _learn(self) -> None:
         """Prepares for a generation from everything measured so far."""

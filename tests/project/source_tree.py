@@ -13,9 +13,9 @@ FLOORS = {
     1: "workload kernels programs",
     2: "landscape formats runners inspect",
     3: "search",
-    4: "tune confirm keys decisions record provenance store experiment",
+    4: "tune cells confirm keys decisions record provenance store experiment",
     5: "stats baseline",
-    6: "plots ui cli commands doctor study figures __main__",
+    6: "plots ui cli commands datasheet doctor study __main__",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 

@@ -1,0 +1,126 @@
+"""One run of an experiment: complete enough to be computed anywhere, told as a tidy table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.budget import Budget
+from kt_lab.landscape import Landscape, load_landscape
+from kt_lab.runners.replay import ReplayRunner
+from kt_lab.search import make_searcher
+from kt_lab.trial import History
+from kt_lab.tune import tune
+
+CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
+NOT_REPEATABLE = ("search_s", "elapsed_s")  # measured on the machine that runs the searcher
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of an experiment, complete enough to be computed anywhere.
+
+    Attributes:
+        workload: Key of a recorded workload.
+        gpu: Short name of the GPU whose landscape is replayed; None: the only one there is.
+        searcher: The row's name in tables and figures.
+        algorithm: Registered name of the searcher that runs.
+        options: Its options.
+        lanes: Simulated compile lanes.
+        seed: Of the searcher and of the replay.
+        trials: Budget in trials; None: no limit.
+        seconds: Budget in machine seconds; None: no limit.
+    """
+
+    workload: str
+    gpu: str | None
+    searcher: str
+    algorithm: str
+    options: tuple[tuple[str, Any], ...]
+    lanes: int
+    seed: int
+    trials: int | None
+    seconds: float | None
+
+
+@lru_cache(maxsize=64)
+def recorded(workload: str, gpu: str | None) -> Landscape:
+    """Loads a landscape, once per process."""
+    return load_landscape(workload, gpu=gpu)
+
+
+def run_cell(cell: Cell) -> pd.DataFrame:
+    """Computes one run by replay; returns its tidy table (one row per trial)."""
+    landscape = recorded(cell.workload, cell.gpu)
+    budget = Budget(trials=cell.trials, seconds=cell.seconds)
+    runner = ReplayRunner(landscape, seed=cell.seed, compile_lanes=cell.lanes)
+    searcher = make_searcher(
+        cell.algorithm, landscape.space, seed=cell.seed, budget=budget, **dict(cell.options)
+    )
+    history = tune(searcher, runner, budget=budget)
+    facts = {
+        "workload": cell.workload,
+        "kernel": landscape.kernel,
+        "gpu": landscape.gpu,
+        "searcher": cell.searcher,
+        "lanes": cell.lanes,
+        "seed": cell.seed,
+    }
+    return history_table(history, facts=facts, judged_us=runner.judged_us)
+
+
+def history_table(
+    history: History, *, facts: Mapping[str, Any], judged_us: np.ndarray | None = None
+) -> pd.DataFrame:
+    """Returns a history as the tidy table of runs that `stats` reads, one row per trial.
+
+    Args:
+        history: A finished or a running search.
+        facts: Constant columns: workload, kernel, gpu, searcher, lanes, seed.
+        judged_us: What each config of the space is judged by, shape (space.size,); None in a
+            live run, where nothing is known but the readings.
+    """
+    at = np.asarray([t.measurement.info.get("config", -1) for t in history], dtype=np.int32)
+    judged = np.full(len(at), np.nan) if judged_us is None else judged_us[at]
+    return pd.DataFrame(
+        {
+            **facts,
+            "trial": np.asarray([t.number for t in history], dtype=np.int32),
+            "config": at,
+            "first": np.asarray([t.first for t in history], dtype=bool),
+            "repetitions": np.asarray(
+                [len(t.measurement.samples_us) for t in history], dtype=np.int16
+            ),
+            "status": [t.status for t in history],
+            "latency_us": np.asarray([t.latency_us for t in history], dtype=np.float32),
+            "judged_us": judged.astype(np.float32),
+            "compile_s": _seconds([t.measurement.compile_s for t in history], digits=4),
+            "measure_s": _seconds([t.measurement.measure_s for t in history], digits=5),
+            "machine_s": _seconds([t.machine_s for t in history], digits=4),
+            "search_s": _seconds([t.search_s for t in history], digits=3),
+            "origin": [t.proposal.origin for t in history],
+        }
+    )
+
+
+def _seconds(values: Sequence[float], *, digits: int) -> np.ndarray:
+    """Returns seconds as float32, rounded to what was measured: noise does not compress."""
+    return np.round(np.asarray(values, dtype=float), digits).astype(np.float32)
+
+
+def typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table of runs with its dtypes; what is missing is null."""
+    types: dict[str, Any] = {
+        "lanes": "int16",
+        "seed": "int16",
+        "trial": "int32",
+        "config": "int32",
+        "first": "bool",
+        "repetitions": "int16",
+    }
+    floats = ("latency_us", "judged_us", "compile_s", "measure_s", "machine_s", "search_s")
+    frame = frame.astype(types | dict.fromkeys(floats, "float32"))
+    return frame.astype(dict.fromkeys(CATEGORIES, "category"))

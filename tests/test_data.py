@@ -1,0 +1,90 @@
+"""What ships in data/: every landscape against its manifest, every published number."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kt_lab.datasheet import BEGIN, END, datasheet, markdown
+from kt_lab.kernels import get_kernel, get_workload
+from kt_lab.landscape import Landscape, data_directory, landscapes
+from kt_lab.study import LANES, headline, load_study, ratio_tables
+
+ENTRIES = landscapes()
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_both_kernels_are_recorded_exhaustively():
+    kernels = {e.kernel: {x.workload for x in ENTRIES if x.kernel == e.kernel} for e in ENTRIES}
+    assert set(kernels) == {"softmax", "int4_gemm"}
+    assert all(len(found) >= 4 for found in kernels.values())
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: f"{e.workload}-{e.gpu}")
+def test_a_shipped_landscape_is_whole(entry):
+    landscape = Landscape.load(entry.path)
+    space = get_kernel(entry.kernel).space(get_workload(entry.workload))
+    landscape.require(space)
+    assert len(landscape.table) == space.size == entry.configs >= 1000
+    assert landscape.visits >= 2
+    assert "NVIDIA" in landscape.manifest["facts"][0]["gpu"]
+    latency = landscape.latency_us
+    near = np.flatnonzero(latency <= 2 * landscape.optimum_us)
+    for at in np.flatnonzero(np.isfinite(latency)):
+        counts = [len(landscape.samples[v][at]) for v in range(landscape.visits)]
+        assert min(counts) >= 5
+    # A config right at the border of "2x the best so far" may have been on either side of it.
+    clear = near[latency[near] <= 1.8 * landscape.optimum_us]
+    total = [sum(len(landscape.samples[v][at]) for v in range(landscape.visits)) for at in clear]
+    assert np.mean(np.asarray(total) >= 20) > 0.99
+    assert landscape.manifest["contention"]["factors"].keys() == {"1", "4", "16"}
+
+
+def test_data_stays_small():
+    files = [p for p in data_directory().rglob("*") if p.is_file()]
+    assert sum(p.stat().st_size for p in files) < 40 * 2**20
+    assert max(p.stat().st_size for p in files) < 10 * 2**20
+
+
+def test_the_datasheet_is_what_the_data_says():
+    text = (data_directory() / "README.md").read_text(encoding="utf-8")
+    assert text.partition(BEGIN)[2].partition(END)[0].strip() == markdown(datasheet())
+
+
+def test_the_best_configs_beat_the_latencies_they_were_asked_to_beat():
+    # Helion 1.4 on an H200: softmax 7.2 us (quick effort), int4_gemm 60.6 us
+    best = {e.workload: Landscape.load(e.path).optimum_us for e in ENTRIES if e.gpu == "h200"}
+    assert best["softmax/4096x640"] < 7.2
+    assert best["int4_gemm/1x1x7168x8192"] < 60.6
+
+
+@pytest.fixture(scope="module")
+def geomeans():
+    runs = load_study(headline())
+    rows = {}
+    for lanes in LANES:
+        for measure, table in ratio_tables(runs, lanes=lanes).items():
+            for row in table[table["scope"] == "geomean"].itertuples():
+                interval = f"{row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]"
+                rows[lanes, measure, row.searcher] = interval.replace("inf", "∞")
+    return rows
+
+
+def test_every_ratio_in_the_readme_is_recomputed_from_its_runs(geomeans):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    published = re.findall(r"[\d.∞]+ \[[\d.]+, [\d.∞]+\]", text)
+    assert len(published) >= 12
+    assert set(published) <= set(geomeans.values())
+
+
+def test_every_latency_in_the_readme_is_recomputed_from_its_landscape():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    sheet = datasheet().set_index("workload")
+    rows = re.findall(r"\| `([\w/]+)` \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", text)
+    assert len(rows) == len(sheet)
+    for workload, best, floor, vendor in rows:
+        row = sheet.loc[workload]
+        assert best == f"{row['optimum_us']:.2f}"
+        assert floor == f"{row['bytes_floor_us']:.2f}"
+        assert vendor == f"{row['vendor_us']:.2f}"

@@ -1,0 +1,139 @@
+"""Experiments on the recorded landscapes: the same on any executor, resumable, honest."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pandas as pd
+import pytest
+
+from kt_lab.budget import Budget
+from kt_lab.cells import NOT_REPEATABLE, run_cell
+from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
+from kt_lab.experiment import Experiment, compare_cell, load_runs, process_pool
+
+WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
+SEARCHERS = ("random", "pattern", "lfbo_pattern", "tpe")
+
+
+def _experiment(**changes):
+    arguments = {
+        "name": "small",
+        "workloads": WORKLOADS,
+        "searchers": SEARCHERS,
+        "seeds": 2,
+        "budget": Budget(trials=25),
+        "lanes": (4,),
+    }
+    return Experiment(**(arguments | changes))
+
+
+@pytest.fixture(scope="module")
+def serial():
+    return _experiment().run()
+
+
+def _repeatable(runs):
+    return runs.drop(columns=[n for n in NOT_REPEATABLE if n in runs])
+
+
+def test_one_row_per_trial_with_the_columns_of_the_house(serial):
+    assert list(serial.columns) == [
+        *("workload", "kernel", "gpu", "searcher", "lanes", "seed", "trial", "config", "first"),
+        *("repetitions", "status", "latency_us", "judged_us", "compile_s", "measure_s"),
+        *("machine_s", "search_s", "origin"),
+    ]
+    counts = serial.groupby(["workload", "searcher", "seed"], observed=True)["first"].sum()
+    assert len(counts) == 2 * 4 * 2
+    assert (counts == 25).all()
+    assert serial.loc[serial["status"] != "ok", "latency_us"].isna().all()
+    assert serial.loc[serial["status"] == "ok", "judged_us"].notna().all()
+
+
+@pytest.mark.parametrize("executor", [process_pool, ThreadPoolExecutor])
+def test_the_same_seed_gives_the_same_history_on_any_executor(serial, executor):
+    with executor(2) as pool:
+        pooled = _experiment().run(executor=pool)
+    pd.testing.assert_frame_equal(_repeatable(pooled), _repeatable(serial))
+
+
+def test_seeds_differ_and_read_different_visits(serial):
+    random = serial[(serial["searcher"] == "random") & (serial["workload"] == WORKLOADS[0])]
+    first, second = (random[random["seed"] == s]["config"].tolist() for s in (0, 1))
+    assert first != second
+
+
+def test_stored_runs_are_read_back_and_recomputed_exactly(serial, tmp_path):
+    experiment = _experiment()
+    experiment.run(directory=tmp_path)
+    stored = load_runs(tmp_path / "small.parquet", expect=experiment.facts())
+    pd.testing.assert_frame_equal(_repeatable(stored), _repeatable(serial))
+    for cell in experiment.cells()[::5]:
+        assert compare_cell(stored, cell) == []
+
+
+def test_a_changed_run_is_noticed(serial):
+    cell = _experiment().cells()[0]
+    same = (serial["workload"] == cell.workload) & (serial["searcher"] == cell.searcher)
+    at = serial.index[same & (serial["seed"] == cell.seed)]
+    changed = serial.copy()
+    changed.loc[at[3], "config"] += 1
+    assert compare_cell(changed, cell) == ["config"]
+    assert compare_cell(changed.drop(index=at[5]), cell) == ["trial"]
+
+
+def test_an_interrupted_experiment_resumes_where_it_stopped(serial, tmp_path, monkeypatch):
+    calls = []
+
+    def counting(cell):
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        calls.append(cell)
+        return run_cell(cell)
+
+    monkeypatch.setattr("kt_lab.experiment.run_cell", counting)
+    with pytest.raises(KeyboardInterrupt):
+        _experiment().run(directory=tmp_path)
+    journal = tmp_path / "small.jsonl"
+    with journal.open("ab") as file:
+        file.write(b'{"cell": "softmax')  # cut off in mid-write
+    monkeypatch.setattr("kt_lab.experiment.run_cell", lambda c: calls.append(c) or run_cell(c))
+    runs = _experiment().run(directory=tmp_path)
+    assert len(calls) == len(set(calls)) == 16
+    pd.testing.assert_frame_equal(_repeatable(runs), _repeatable(serial))
+    assert not journal.exists()
+
+
+def test_another_request_does_not_mix_with_stored_runs(tmp_path):
+    _experiment(searchers=["random"]).run(directory=tmp_path)
+    with pytest.raises(StoreError, match="other seeds in small"):
+        _experiment(searchers=["random"], seeds=3).run(directory=tmp_path)
+    journal = tmp_path / "other.jsonl"
+    journal.write_text(json.dumps({"facts": {"seeds": 1}}) + "\n")
+    with pytest.raises(StoreError, match="must belong to the same experiment"):
+        _experiment(name="other").run(directory=tmp_path)
+
+
+def test_a_foreign_or_truncated_file_is_refused(tmp_path):
+    path = tmp_path / "small.parquet"
+    pd.DataFrame({"a": [1]}).to_parquet(path)
+    with pytest.raises(StoreError, match="kt_lab's facts"):
+        load_runs(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StoreError, match="readable Parquet"):
+        load_runs(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "law"),
+    [
+        ({"seeds": 0}, UsageError, "at least one"),
+        ({"searchers": []}, UsageError, "at least one"),
+        ({"searchers": ["lfbo_patern"]}, UnknownName, "did you mean 'lfbo_pattern'"),
+        ({"searchers": {"p": ("pattern", {"copys": 3})}}, UnknownName, "did you mean 'copies'"),
+        ({"searchers": {"p": ("pattern", {"copies": 0})}}, UsageError, "copies must be in"),
+        ({"workloads": ["softmax/1x1"]}, LandscapeError, "must name one landscape, got none"),
+    ],
+)
+def test_a_bad_request_is_refused_before_anything_runs(changes, error, law):
+    with pytest.raises(error, match=law):
+        _experiment(**changes)
