@@ -99,9 +99,13 @@ def plain_tpe() -> Experiment:
     return Experiment(
         "plain_tpe",
         NAMED,
-        {"pattern": "pattern", "tpe": "tpe", "tpe_plain": ("tpe", {"project": False})},
-        seeds=10,
-        budget=Budget(trials=100, seconds=60.0),
+        {
+            "pattern": "pattern",
+            "tpe": "tpe",
+            "tpe_plain": ("tpe", {"project": False, "max_burnt": 50}),
+        },
+        seeds=5,
+        budget=Budget(trials=60),
         lanes=(16,),
         gpu=GPU,
     )
