@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from kt_lab.clock import Job, SimulatedClock
+from kt_lab.clock import Job
 from kt_lab.errors import UsageError
 from kt_lab.landscape import Landscape
+from kt_lab.runners.simulated import SimulatedRunner
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
 
@@ -16,7 +17,7 @@ REPETITIONS = 10  # of a proposal that does not say how many it wants
 _PROBES = 3  # timed launches before a cut-off may stop a slow config
 
 
-class ReplayRunner:
+class ReplayRunner(SimulatedRunner):
     """Measures by looking up a recorded landscape, on a simulated clock.
 
     The searcher reads one recorded visit; `judge` answers from the others, which it never sees.
@@ -56,7 +57,7 @@ class ReplayRunner:
         self._facts = _facts(landscape)
         self._seed = seed
         self.visit = seed % max(1, landscape.visits)
-        self._clock = SimulatedClock(compile_lanes=compile_lanes, overlap=overlap)
+        super().__init__(compile_lanes=compile_lanes, overlap=overlap)
         self._share = share_duplicates
         self._repetitions = repetitions
         self._compiled: set[str] = set()
@@ -65,26 +66,6 @@ class ReplayRunner:
         self._spent: dict[int, float] = {}  # ticket -> seconds of its compilation
         self._answers: dict[int, Measurement] = {}  # ticket -> what the timing lane found
         self._tickets = 0
-
-    @property
-    def free(self) -> int:
-        """Compile lanes without work."""
-        return self._clock.free
-
-    @property
-    def pending(self) -> int:
-        """Proposals submitted and not yet returned."""
-        return self._clock.pending
-
-    @property
-    def now(self) -> float:
-        """Simulated machine seconds."""
-        return self._clock.now
-
-    @property
-    def timing_busy_s(self) -> float:
-        """Seconds that the timing lane has worked."""
-        return self._clock.timing_busy_s
 
     def submit(self, proposals: Sequence[Proposal]) -> None:
         """Queues proposals; raises UnrecordedConfig or SpaceError before queueing any."""
@@ -115,9 +96,6 @@ class ReplayRunner:
     def judged_us(self) -> np.ndarray:
         """What `judge` answers for every config of the space, shape (size,), NaN if failed."""
         return judged_us(self._landscape, visit=self.visit)
-
-    def close(self) -> None:
-        """Nothing to release."""
 
     # -- costs and readings ---------------------------------------------------------------------
 

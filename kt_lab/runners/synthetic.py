@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kt_lab.clock import Job, SimulatedClock
+from kt_lab.clock import Job
 from kt_lab.errors import UsageError
+from kt_lab.runners.simulated import SimulatedRunner
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
 
@@ -114,7 +115,7 @@ class SyntheticLandscape:
         )
 
 
-class SyntheticRunner:
+class SyntheticRunner(SimulatedRunner):
     """Measures configs of a SyntheticLandscape, with noise, failures and compile times.
 
     Deterministic by seed: the n-th reading of a config is the same whatever was measured around
@@ -153,23 +154,8 @@ class SyntheticRunner:
         self._noise = noise
         self._repetitions = repetitions
         self._compile_s = compile_s
-        self._clock = SimulatedClock(compile_lanes=compile_lanes, overlap=overlap)
+        super().__init__(compile_lanes=compile_lanes, overlap=overlap)
         self._readings: dict[Config, int] = {}
-
-    @property
-    def free(self) -> int:
-        """Compile lanes without work."""
-        return self._clock.free
-
-    @property
-    def pending(self) -> int:
-        """Proposals submitted and not yet returned."""
-        return self._clock.pending
-
-    @property
-    def now(self) -> float:
-        """Simulated seconds since the start."""
-        return self._clock.now
 
     def submit(self, proposals: Sequence[Proposal]) -> None:
         """Takes up proposals; returns at once."""
@@ -188,9 +174,6 @@ class SyntheticRunner:
     def next(self) -> tuple[Proposal, Measurement]:
         """Advances the clock to the next finished measurement."""
         return self._clock.next()
-
-    def close(self) -> None:
-        """Nothing to release."""
 
     def measure(self, proposal: Proposal) -> Measurement:
         """Returns the config's next reading; the clock stands still."""

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,26 @@ def _ask(script: str, cases: Sequence[dict], environment: Mapping[str, str]) -> 
 @pytest.fixture(scope="session")
 def interpret() -> Callable[[Sequence[dict]], list[dict]]:
     """Runs cases in the Triton interpreter; each answer has "problem", empty if all is well."""
-    return lambda cases: _ask("interpret_cases.py", cases, {"TRITON_INTERPRET": "1"})
+    return lambda cases: _ask("run_cases.py", cases, {"TRITON_INTERPRET": "1"})
+
+
+@pytest.fixture(scope="session")
+def on_gpu() -> Callable[[Sequence[dict]], list[dict]]:
+    """Runs cases on the GPU, spread over one process per core to compile them."""
+
+    def run(cases: Sequence[dict]) -> list[dict]:
+        parts = max(1, (os.cpu_count() or 2) - 1)
+        chunks = [
+            [c | {"device": "cuda"} for c in cases[i::parts]] for i in range(parts) if cases[i:]
+        ]
+        with ThreadPoolExecutor(parts) as pool:
+            answers = list(pool.map(lambda chunk: _ask("run_cases.py", chunk, {}), chunks))
+        found: list[dict] = [{}] * len(cases)
+        for i, answer in enumerate(answers):
+            found[i::parts] = answer
+        return found
+
+    return run
 
 
 @pytest.fixture(scope="session")

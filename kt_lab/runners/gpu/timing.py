@@ -1,7 +1,7 @@
 """The timing process: the only one that touches the GPU, one launch at a time."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,15 +97,7 @@ class TimingService:
         device = device_module(workload.kernel)
         loaded = self._load(workload)
         started = time.perf_counter()
-        plan = device.plan(
-            loaded.inputs,
-            workload,
-            Config(task["config"]),
-            sms=self._properties.multi_processor_count,
-        )
-
-        def launch():
-            return plan.fn[plan.grid](*plan.args, **plan.constexprs)
+        launch = self._launcher(workload, task["config"])
 
         if task["check"]:
             device.output(loaded.inputs).fill_(float("nan"))
@@ -131,6 +123,16 @@ class TimingService:
         answer["samples_us"] = self._time(launch, task)
         answer["timing_s"] = time.perf_counter() - started
         return answer
+
+    def _launcher(self, workload, config: Mapping[str, Any]) -> Callable[[], Any]:
+        """Returns what enqueues one launch of a config."""
+        plan = device_module(workload.kernel).plan(
+            self._load(workload).inputs,
+            workload,
+            Config(config),
+            sms=self._properties.multi_processor_count,
+        )
+        return lambda: plan.fn[plan.grid](*plan.args, **plan.constexprs)
 
     def _time(self, launch: Callable[[], Any], task: dict[str, Any]) -> list[float]:
         if task["slow_us"] is None:
@@ -172,18 +174,8 @@ class TimingService:
     def do_compare(self, task: dict[str, Any]) -> dict[str, Any]:
         """Times one config and the vendor path in alternation; returns both lists of samples."""
         workload = get_workload(task["workload"])
-        device = device_module(workload.kernel)
         loaded = self._load(workload)
-        plan = device.plan(
-            loaded.inputs,
-            workload,
-            Config(task["config"]),
-            sms=self._properties.multi_processor_count,
-        )
-
-        def launch():
-            return plan.fn[plan.grid](*plan.args, **plan.constexprs)
-
+        launch = self._launcher(workload, task["config"])
         ours: list[float] = []
         theirs: list[float] = []
         for _ in range(task["rounds"]):
