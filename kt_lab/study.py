@@ -91,31 +91,7 @@ def ablations() -> Experiment:
     )
 
 
-def plain_tpe() -> Experiment:
-    """Returns the experiment that shows what projection does for TPE on constrained spaces.
-
-    Small, because plain TPE is slow: it asks for the infeasible and the known again and again.
-    """
-    return Experiment(
-        "plain_tpe",
-        NAMED,
-        {
-            "pattern": "pattern",
-            "tpe": "tpe",
-            "tpe_plain": ("tpe", {"project": False, "max_burnt": 50}),
-        },
-        seeds=5,
-        budget=Budget(trials=60),
-        lanes=(16,),
-        gpu=GPU,
-    )
-
-
-STUDIES: Mapping[str, Callable[[], Experiment]] = {
-    "headline": headline,
-    "ablations": ablations,
-    "plain_tpe": plain_tpe,
-}
+STUDIES: Mapping[str, Callable[[], Experiment]] = {"headline": headline, "ablations": ablations}
 
 
 def stored(experiment: Experiment) -> Path:

@@ -44,7 +44,8 @@ def _problem(case):
 
 
 def _refused(error):
-    return type(error).__name__ in ("OutOfResources", "PTXASError")
+    """Whether the compiler or the launch said no: a failure to record, not a wrong result."""
+    return type(error).__name__ in ("OutOfResources", "PTXASError") or "PassManager" in str(error)
 
 
 if __name__ == "__main__":
@@ -52,7 +53,7 @@ if __name__ == "__main__":
     for one in json.load(sys.stdin):
         try:
             answer = {"problem": _problem(one)}
-        except Exception as error:  # a config that needs too much of the GPU is not wrong
+        except Exception as error:
             if not _refused(error):
                 raise
             answer = {"problem": "", "refused": type(error).__name__}

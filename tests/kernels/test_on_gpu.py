@@ -9,7 +9,9 @@ RAGGED = [
     ("softmax", {"M": 333, "N": 777}),  # one pass and looped, masked rows and columns
     ("softmax", {"M": 37, "N": 5003}),  # odd row length: no vector loads
     ("int4_gemm", {"B": 1, "M": 1, "K": 1234, "N": 1004}),
-    ("int4_gemm", {"B": 1, "M": 33, "K": 1234, "N": 1004}),
+    ("int4_gemm", {"B": 1, "M": 33, "K": 1232, "N": 1008}),
+    ("int4_gemm", {"B": 1, "M": 300, "K": 1232, "N": 1008}),
+    ("int4_gemm", {"B": 1, "M": 33, "K": 1234, "N": 1004}),  # K // 2 odd: no vector loads
     ("int4_gemm", {"B": 1, "M": 300, "K": 530, "N": 1004}),
 ]
 

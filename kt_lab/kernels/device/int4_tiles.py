@@ -118,9 +118,10 @@ def dot_tile(
     WIDE: tl.constexpr = BLOCK_N // 2  # two columns of bytes are one 16-bit element
     rows = row0 + tl.arange(0, BLOCK_M)
     cols = col0 // 2 + tl.arange(0, WIDE)
-    # Rows and columns past the end read the last ones again; they are never stored.
+    # Rows past the end read the last one again; they are never stored. Columns past the end are
+    # masked instead: clamped, they would hide that columns are contiguous, and for such a B
+    # Triton 3.6 finds no shared memory layout.
     rows = rows if EVEN_M else tl.minimum(rows, M - 1)
-    cols = cols if EVEN_N else tl.minimum(cols, N // 2 - 1)
     pairs = tl.arange(0, HALF)
     x_offsets = rows[:, None] * (K // 2) + pairs[None, :]
     w_offsets = pairs[:, None] * (N // 2) + cols[None, :]
@@ -137,7 +138,10 @@ def dot_tile(
         x_ptrs = a32 + base + x_offsets
         w_ptrs = packed16 + base.to(tl.int64) * (N // 2) + w_offsets
         x = _load(x_ptrs, pairs[None, :] < K // 2 - base, EVEN_K, "")
-        w = _load(w_ptrs, pairs[:, None] < K // 2 - base, EVEN_K, EVICTION)
+        inside = pairs[:, None] < K // 2 - base
+        if not EVEN_N:
+            inside = inside & (cols[None, :] < N // 2)
+        w = _load(w_ptrs, inside, EVEN_K and EVEN_N, EVICTION)
         even, odd = _halves_bf16(x, INTERPRET)
         w0, w1 = _nibble_bf16(w, 0, UNPACK, INTERPRET), _nibble_bf16(w, 4, UNPACK, INTERPRET)
         w2, w3 = _nibble_bf16(w, 8, UNPACK, INTERPRET), _nibble_bf16(w, 12, UNPACK, INTERPRET)
