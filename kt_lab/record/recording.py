@@ -54,7 +54,7 @@ class Recording:
             services: The worker services "compile" and "timing" as module:function.
         """
         self._services = services
-        self.workloads = tuple(workloads)
+        self.workloads = tuple(get_workload(key).key for key in workloads)  # unknown ones raise
         self.options = options
         self.directory = Path(directory)
         self._journal = Journal(self.directory / "journal.jsonl")

@@ -6,11 +6,11 @@ its own; a task past its deadline is ended with SIGKILL and the worker is starte
 """
 
 import importlib
+import logging
 import multiprocessing as mp
 import os
 import signal
 import time
-import traceback
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -198,8 +198,8 @@ def _serve(pipe, service: str, settings: dict, env: dict) -> None:
     try:
         handle = getattr(importlib.import_module(module), name)(**settings)
     except Exception as error:
-        reason = f"worker start-up failed: {type(error).__name__}: {error}"
-        handle = _failing(reason + "\n" + traceback.format_exc(limit=3))
+        logging.getLogger(__name__).debug("a worker could not start", exc_info=True)
+        handle = _failing(f"{type(error).__name__}: {error}")
     pipe.send("ready")
     while True:
         try:
@@ -217,6 +217,6 @@ def _serve(pipe, service: str, settings: dict, env: dict) -> None:
 
 def _failing(reason: str):
     def handle(_):
-        raise RuntimeError(reason)
+        raise RuntimeError(f"the worker's service could not start: {reason}")
 
     return handle

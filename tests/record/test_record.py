@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kt_lab.errors import StoreError, UsageError
+from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.record import Recording, RecordOptions, fit_contention
 
@@ -96,6 +96,21 @@ def test_a_killed_recording_resumes_without_measuring_anything_twice(recording, 
 def test_a_recording_stops_in_time_and_says_what_is_complete(recording):
     assert recording(RecordOptions(limit=60, compile_workers=2, stop_after_s=0.0)).run() == []
     assert len(recording().run()) == 2
+
+
+def test_an_unknown_workload_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UnknownName, match="did you mean 'softmax/4096x640'"):
+        Recording(["softmax/4096x64"], directory=tmp_path, options=OPTIONS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_machine_without_a_gpu_is_told_so_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    services = SERVICES | {"timing": "tests.record.fake_gpu:no_gpu"}
+    recording = Recording(WORKLOADS, directory=tmp_path, options=OPTIONS, services=services)
+    with pytest.raises(UsageError, match=r"must reach a working GPU, got .*no GPU 0 here") as told:
+        recording.run()
+    assert "\n" not in str(told.value)
 
 
 def test_a_damaged_journal_is_refused_with_the_line(recording, tmp_path):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kt_lab.errors import UsageError
 from kt_lab.kernels import device_module, get_kernel, get_workload
 from kt_lab.runners.gpu.compiling import one_line
 from kt_lab.runners.gpu.facts import gpu_slug, read_sensors
@@ -32,6 +33,10 @@ class TimingService:
         """Takes up the GPU and allocates the buffer that flushes its L2."""
         import torch
 
+        if not torch.cuda.is_available():
+            raise UsageError(
+                f"timing needs a GPU that torch can use, got none with torch {torch.__version__}"
+            )
         self._torch = torch
         torch.cuda.set_device(device)
         self._device = torch.device("cuda", device)
