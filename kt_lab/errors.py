@@ -36,10 +36,6 @@ class StoreError(UsageError):
     """A stored run, journal or study cannot be read or does not match its request."""
 
 
-class MissingExtra(KtLabError, ImportError):
-    """An optional dependency is absent; the message names the command that installs it."""
-
-
 class UnknownName(UsageError):
     """A name that no registry or options table holds; the nearest names are listed."""
 

@@ -24,6 +24,9 @@ def run(args: argparse.Namespace) -> int:
     base = None
     workers = args.workers or os.cpu_count()
     with process_pool(workers) as executor:
+        # Processes start and import at their first work: that is not the speed of replay.
+        warm = Experiment("warm", WORKLOADS, SEARCHERS, seeds=1, budget=Budget(trials=1), gpu=GPU)
+        warm.run(executor=executor)
         for name in SEARCHERS:
             experiment = Experiment(
                 "benchmark",

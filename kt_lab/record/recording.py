@@ -62,8 +62,8 @@ class Recording:
         for record in self._journal.records:
             self._state.take(record)
         self._report = on_progress or (lambda _: None)
-        self._began = time.perf_counter()
-        self._fresh_steps = 0
+        self._began = self._phase_began = time.perf_counter()
+        self._phase = ""
         self._rng = np.random.default_rng(options.seed)
 
     # -- the run --------------------------------------------------------------------------------
@@ -279,9 +279,8 @@ class Recording:
 
     def _progress(self, phase: str, done: int, total: int) -> None:
         elapsed = time.perf_counter() - self._began
-        if done <= 1 or phase != getattr(self, "_phase", None):
+        if phase != self._phase:
             self._phase, self._phase_began = phase, time.perf_counter()
         spent = time.perf_counter() - self._phase_began
         eta = spent / done * (total - done) if done > 1 else None
-        failures = sum(r["status"] != "ok" for r in self._state.compiled.values())
-        self._report(Progress(phase, done, total, elapsed, eta, failures))
+        self._report(Progress(phase, done, total, elapsed, eta, self._state.failures))

@@ -66,6 +66,7 @@ class State:
     compared: dict[str, dict] = field(default_factory=dict)
     facts: list[dict] = field(default_factory=list)
     best_us: dict[str, float] = field(default_factory=dict)
+    failures: int = 0  # specialisations that did not compile
     jobs: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     def pairs(self, key: str) -> list[tuple[str, int]]:
@@ -76,7 +77,9 @@ class State:
         """Takes in one record of the journal."""
         match record["kind"]:
             case "compile":
-                self.compiled.setdefault(record["specialisation"], record)
+                if record["specialisation"] not in self.compiled:
+                    self.compiled[record["specialisation"]] = record
+                    self.failures += record["status"] != "ok"
             case "visit":
                 self.visits[record["workload"], record["config"], record["visit"]] = record
                 samples = record.get("samples_us")

@@ -4,7 +4,7 @@ import pickle
 import pytest
 
 from kt_lab.budget import Budget, Spent
-from kt_lab.clock import Job, SimulatedClock
+from kt_lab.clock import Job, RealClock, SimulatedClock
 from kt_lab.errors import BudgetError, UnknownName, UsageError
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 
@@ -124,6 +124,12 @@ def test_lanes_know_how_many_compile_at_once():
     assert seen == [1, 2, 2]
     with pytest.raises(UsageError, match="pending job"):
         clock.next()
+
+
+def test_the_real_clock_starts_at_zero_and_never_goes_back():
+    clock = RealClock()
+    first = clock.now
+    assert 0 <= first <= clock.now
 
 
 def test_an_unknown_name_lists_the_nearest():
