@@ -13,11 +13,15 @@ from kt_lab.errors import KtLabError
 # Only the chosen command's module is imported, so each may import what it needs at its top.
 COMMANDS = {
     "record": ("kt_lab.commands.record", "records whole search spaces on this GPU"),
+    "tune": ("kt_lab.commands.tune", "searches on this GPU, confirms and stores the winner"),
+    "recheck": ("kt_lab.commands.recheck", "whether stored winners still hold on this machine"),
     "list": ("kt_lab.commands.listing", "what ships: kernels, workloads, searchers, landscapes"),
+    "inspect": ("kt_lab.commands.inspect", "what configs compile to, without a GPU"),
     "doctor": ("kt_lab.commands.doctor", "what is installed, what is missing, how to mend it"),
     "datasheet": ("kt_lab.commands.datasheet", "facts of every recorded landscape"),
     "study": ("kt_lab.commands.study", "runs a stored study by replay"),
     "figures": ("kt_lab.commands.figures", "draws the headline study from its stored runs"),
+    "evidence": ("kt_lab.commands.evidence", "the measurements behind the claims"),
     "benchmark": ("kt_lab.commands.benchmark", "speed of replay on this machine"),
 }
 

@@ -25,13 +25,14 @@ def _row(landscape: Landscape) -> dict:
     spread = [np.std(s) / np.mean(s) for s in landscape.samples[0] if len(s) >= _CAREFUL]
     beside = float(np.median(manifest["baseline"]["beside_us"]))
     vendor = float(np.median(manifest["baseline"]["samples_us"]))
-    binaries = landscape.table.loc[landscape.table["status"] == "ok", "code_hash"].nunique()
+    good = landscape.table[landscape.table["status"] == "ok"]
     return {
         "workload": landscape.workload,
         "gpu": landscape.gpu,
         "configs": len(landscape.table),
         "failed": int((~ok[landscape.table.index.to_numpy()]).sum()),
-        "distinct_binaries": int(binaries),
+        "distinct_binaries": int(good["code_hash"].nunique()),
+        "distinct_launches": int(good.groupby(["code_hash", "grid"]).ngroups),
         "optimum_us": optimum,
         "default_us": float(latency[landscape.space.index(landscape.space.default)]),
         "median_over_best": float(np.nanmedian(latency)) / optimum,
@@ -54,6 +55,7 @@ def markdown(table: pd.DataFrame) -> str:
         "configs": ("configs", "{:,}"),
         "failed": ("failed", "{}"),
         "distinct_binaries": ("distinct binaries", "{:,}"),
+        "distinct_launches": ("distinct launches", "{:,}"),
         "optimum_us": ("optimum µs", "{:.2f}"),
         "default_us": ("default µs", "{:.2f}"),
         "median_over_best": ("median / best", "{:.2f}"),

@@ -36,6 +36,10 @@ class StoreError(UsageError):
     """A stored run, journal or study cannot be read or does not match its request."""
 
 
+class GpuBusy(UsageError):
+    """A GPU on which another run, of this process or another, is timing."""
+
+
 class UnknownName(UsageError):
     """A name that no registry or options table holds; the nearest names are listed."""
 

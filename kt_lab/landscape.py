@@ -18,7 +18,7 @@ from kt_lab.errors import LandscapeError, UnrecordedConfig
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, STATUSES, Config
 
-SCHEMA = 1
+SCHEMA = 2
 _FACTS = {  # column -> dtype of what is stored once per config beside its samples
     "compile_s": "float32",
     "compile_cpu_s": "float32",
@@ -30,7 +30,7 @@ _FACTS = {  # column -> dtype of what is stored once per config beside its sampl
     "spills": "Int32",
     "shared_bytes": "Int32",
 }
-_TEXTS = ("status", "error", "specialisation", "code_hash")
+_TEXTS = ("status", "error", "specialisation", "code_hash", "grid")
 
 
 class Landscape:
@@ -87,13 +87,22 @@ class Landscape:
         return self.manifest["gpu"]
 
     def require(self, space: ParameterSpace) -> None:
-        """Raises LandscapeError unless the landscape was recorded in exactly this space."""
-        if space.fingerprint != self.space.fingerprint:
+        """Raises LandscapeError unless the landscape was recorded in this space or a wider one.
+
+        A space that `ParameterSpace.only` restricted to some of its members is narrower.
+        """
+        if space.fingerprint != self.space.fingerprint and not self._covers(space):
             raise LandscapeError(
                 f"a landscape must be replayed in the space it was recorded in: {self.workload} "
                 f"on {self.gpu} has fingerprint {self.space.fingerprint}, the space given has "
                 f"{space.fingerprint}; record it again with kt-lab record {self.workload}"
             )
+
+    def _covers(self, space: ParameterSpace) -> bool:
+        mine, other = self.space.describe(), space.describe()
+        same = all(mine[k] == other[k] for k in ("parameters", "constraints", "constants"))
+        rows = space.enumerate() if same and space.enumerable else np.empty((0, 0), dtype=int)
+        return len(rows) > 0 and bool(self.space.valid(rows).all())
 
     def index(self, config: Config) -> int:
         """Returns a recorded config's position; raises UnrecordedConfig or SpaceError."""
@@ -127,6 +136,16 @@ class Landscape:
     def visits(self) -> int:
         """How many separate visits the contenders were timed in."""
         return 1 + max((int(max(v)) for v in self.table["visit"] if len(v)), default=-1)
+
+    @cached_property
+    def launches(self) -> list[tuple[str, str]]:
+        """What the GPU executes for each config: the hash of its binary, and its grid.
+
+        Configs with the same launch are one program under several names. A binary alone does not
+        say it: a persistent kernel has one for every number of programs.
+        """
+        columns = [self.column(name, missing="").tolist() for name in ("code_hash", "grid")]
+        return list(zip(*columns, strict=True))
 
     @cached_property
     def samples(self) -> list[list[np.ndarray]]:

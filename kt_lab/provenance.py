@@ -9,6 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from kt_lab.runners.gpu.planning import sources
+from kt_lab.workload import Kernel
+
 _PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "scikit-learn", "optuna", "torch", "triton")
 
 
@@ -39,6 +42,13 @@ def source_hash(*modules: str) -> str:
     for module in modules:
         digest.update((root / (module.replace(".", "/") + ".py")).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def kernel_source(kernel: Kernel) -> str:
+    """Returns a hash over the source files that define a kernel, registered or captured."""
+    if kernel.device.endswith(".py"):
+        return hashlib.sha256(Path(kernel.device).read_bytes()).hexdigest()[:16]
+    return source_hash(kernel.device) if kernel.device else source_hash(*sources(kernel.name))
 
 
 def _version(package: str) -> str | None:

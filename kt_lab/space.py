@@ -1,7 +1,9 @@
 """Search spaces: the valid configs of a workload, as rows of value indices."""
 
+import base64
 import hashlib
 import json
+import zlib
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -51,6 +53,67 @@ class Space(Protocol):
 
 class ParameterSpace(RowSpace):
     """A product of parameters under constraints; only valid configs are members."""
+
+    _restricted = False  # whether `only` made it: members are listed, not computed
+
+    # -- restricting --------------------------------------------------------------------------
+
+    def only(self, rows: np.ndarray) -> "ParameterSpace":
+        """Returns the space restricted to some of its valid rows; all of them: the space itself.
+
+        Whatever the space does stays within these rows: sampling, moves, repairs. Its default
+        stays the default if it is among them; else the nearest of them takes its place.
+
+        Args:
+            rows: Value indices, shape (n, parameters), n >= 1; repeated rows count once.
+
+        Raises:
+            SpaceError: There is no row, or one is no valid member.
+        """
+        rows = np.asarray(rows)
+        if rows.ndim != 2 or rows.shape[1] != len(self.names) or not len(rows):
+            raise SpaceError(
+                f"a space must be restricted to at least one row of {len(self.names)} value "
+                f"indices, got an array of shape {rows.shape}"
+            )
+        cards = [p.cardinality for p in self.parameters]
+        foreign = ((rows < 0) | (rows >= cards)).any(axis=1)
+        foreign[~foreign] = ~self.valid(rows[~foreign])
+        if foreign.any():
+            raise SpaceError(
+                f"a space must be restricted to valid members, got {int(foreign.sum()):,} of "
+                f"{len(rows):,} rows outside it, first {rows[foreign][0].tolist()}"
+            )
+        codes, first = np.unique(rows @ self._strides, return_index=True)
+        if self.enumerable and len(codes) == self.size:
+            return self
+        space = ParameterSpace(
+            self.parameters,
+            constraints=self.constraints,
+            default=self.default,
+            constants=self.constants,
+        )
+        space._restricted = True
+        space._codes = codes
+        space._valid_rows = np.ascontiguousarray(rows[first], dtype=np.int64)
+        space._valid_rows.setflags(write=False)
+        space.default = space.config(space.repair(self.row(self.default)))
+        return space
+
+    @property
+    def enumerable(self) -> bool:
+        """Whether the members can be listed: <= 10**6 combinations, or made by `only`."""
+        return self._restricted or super().enumerable
+
+    def check(self, config: Mapping[str, Any]) -> Config:
+        """Returns the config as a member, or raises SpaceError naming the law it breaks."""
+        found = super().check(config)
+        if self._restricted and not self.contains(found):
+            raise SpaceError(
+                f"a config must be one of the {self.size:,} that the space was restricted to, "
+                f"got {found!r}"
+            )
+        return found
 
     # -- moving about -------------------------------------------------------------------------
 
@@ -153,7 +216,8 @@ class ParameterSpace(RowSpace):
 
     def describe(self) -> dict[str, Any]:
         """Returns everything that `from_description` needs, as JSON-ready data."""
-        return {
+        members = {"members": _pack(self.enumerate())} if self._restricted else {}
+        return members | {
             "default": dict(self.default),
             "parameters": [p.describe() for p in self.parameters],
             "constraints": [
@@ -167,7 +231,7 @@ class ParameterSpace(RowSpace):
     def from_description(cls, description: Mapping[str, Any]) -> "ParameterSpace":
         """Builds the space that `describe` described."""
         try:
-            return cls(
+            space = cls(
                 [parameter_from(d) for d in description["parameters"]],
                 constraints=[Constraint(**d) for d in description["constraints"]],
                 default=description["default"],
@@ -178,14 +242,35 @@ class ParameterSpace(RowSpace):
                 f"a space description must hold parameters, constraints, constants and a default; "
                 f"got {sorted(description)}: {error}"
             ) from None
+        packed = description.get("members")
+        return space if packed is None else space.only(_unpack(packed, len(space.names)))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of parameters, values, constraint expressions and constants (16 hex digits)."""
+        """Hash of parameters, values, constraints, constants and restriction (16 hex digits)."""
         facts = {
             "parameters": [[type(p).__name__, p.name, list(p.values)] for p in self.parameters],
             "constraints": sorted(c.canonical for c in self.constraints),
             "constants": self.constants,
         }
+        if self._restricted:
+            facts["members"] = hashlib.sha256(_column_bytes(self.enumerate())).hexdigest()
         text = json.dumps(facts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _column_bytes(rows: np.ndarray) -> bytes:
+    return rows.T.astype("<u4").tobytes()
+
+
+def _pack(rows: np.ndarray) -> str:
+    """Returns rows as text: about a byte a row, because sorted columns repeat themselves."""
+    return base64.b85encode(zlib.compress(_column_bytes(rows), 9)).decode()
+
+
+def _unpack(text: str, parameters: int) -> np.ndarray:
+    try:
+        flat = np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype="<u4")
+        return flat.reshape(parameters, -1).T.astype(np.int64)
+    except (TypeError, ValueError, zlib.error) as error:
+        raise SpaceError(f"a space's members must be packed value indices, got {error}") from None

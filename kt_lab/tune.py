@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Any
 
 from kt_lab.budget import Budget, Spent
 from kt_lab.runners import Runner
@@ -15,6 +15,7 @@ def tune(
     *,
     budget: Budget,
     on_trial: Callable[[Trial], None] | None = None,
+    on_interrupt: Callable[[], None] | None = None,
 ) -> History:
     """Runs a search until its searcher is done or its budget is spent.
 
@@ -28,6 +29,7 @@ def tune(
         runner: Measures; closed by its maker, not here.
         budget: When to stop.
         on_trial: Called with every trial, in order.
+        on_interrupt: Called when Ctrl-C ended the run.
 
     Returns:
         The trials in order of completion.
@@ -35,33 +37,45 @@ def tune(
     trials: list[Trial] = []
     asked: set[Config] = set()  # spent or in flight
     measured: set[Config] = set()
-    search_s = 0.0
+    search_s = now = 0.0
     try:
-        with suppress(KeyboardInterrupt):
-            while True:
-                left = budget.left(Spent(trials=len(asked), seconds=runner.now))
-                if runner.free and left.seconds > 0 and not searcher.done:
-                    began = time.thread_time()
-                    proposals = searcher.ask(runner.free)
-                    search_s += time.thread_time() - began
-                    runner.submit(_affordable(proposals, asked, left.trials))
-                if not runner.pending:
-                    break
-                proposal, measurement = runner.next()
-                if left.seconds <= 0 or runner.now > (budget.seconds or float("inf")):
-                    break
-                first = proposal.config not in measured
-                measured.add(proposal.config)
-                trial = Trial(len(trials), proposal, measurement, first, runner.now, search_s)
-                trials.append(trial)
-                began = time.thread_time()
-                searcher.tell([trial])
-                search_s += time.thread_time() - began
-                if on_trial:
-                    on_trial(trial)
+        while True:
+            left = budget.left(Spent(trials=len(asked), seconds=_machine_s(runner, search_s)))
+            if runner.free and left.seconds > 0 and not searcher.done:
+                proposals, seconds = _timed(searcher.ask, runner.free)
+                search_s += seconds
+                runner.submit(_affordable(proposals, asked, left.trials))
+            if not runner.pending:
+                break
+            proposal, measurement = runner.next()
+            now = max(now, _machine_s(runner, search_s))
+            if left.seconds <= 0 or now > (budget.seconds or float("inf")):
+                break
+            first = proposal.config not in measured
+            measured.add(proposal.config)
+            trial = Trial(len(trials), proposal, measurement, first, now, search_s)
+            trials.append(trial)
+            search_s += _timed(searcher.tell, [trial])[1]
+            if on_trial:
+                on_trial(trial)
+    except KeyboardInterrupt:
+        if on_interrupt:
+            on_interrupt()
     finally:
         searcher.close()
     return History(trials)
+
+
+def _timed(call: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
+    """Returns what a call returns, and the CPU seconds that it took of this thread."""
+    began = time.thread_time()
+    found = call(argument)
+    return found, time.thread_time() - began
+
+
+def _machine_s(runner: Runner, search_s: float) -> float:
+    """Returns the seconds of compiling and timing: a wall clock ran while the searcher thought."""
+    return max(0.0, runner.now - search_s) if runner.live else runner.now
 
 
 def _affordable(proposals: list, asked: set[Config], left: float) -> list:

@@ -56,6 +56,8 @@ class Kernel:
         flops: Arithmetic operations of the textbook algorithm.
         rtol: Relative tolerance of the correctness check against the reference, unitless.
         atol: Absolute tolerance of the correctness check, in units of the output.
+        device: Importable name or file (*.py) of the device half; empty: the module of the
+            registry.
     """
 
     name: str
@@ -64,5 +66,23 @@ class Kernel:
     space: Callable[[Workload], ParameterSpace]
     bytes_moved: Callable[[Workload], int]
     flops: Callable[[Workload], int]
+    rtol: float
+    atol: float
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a worker process must know of a kernel to compile, launch and check it; picklable.
+
+    Attributes:
+        workload: The shape and dtype.
+        device: Importable name or file (*.py) of the device half.
+        rtol: Relative tolerance of the correctness check, unitless.
+        atol: Absolute tolerance, in units of the output.
+    """
+
+    workload: Workload
+    device: str
     rtol: float
     atol: float

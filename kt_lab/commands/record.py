@@ -8,6 +8,7 @@ from kt_lab.errors import UsageError
 from kt_lab.kernels import REGISTRY, workloads
 from kt_lab.landscape import data_directory
 from kt_lab.record import Progress, Recording, RecordOptions
+from kt_lab.runners.gpu.protocols import PROTOCOLS
 
 _EVERY_S = 5.0
 
@@ -20,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetitions", type=int, default=RecordOptions().repetitions)
     parser.add_argument("--workers", type=int, default=None, help="compile processes")
     parser.add_argument("--device", type=int, default=0, help="index of the GPU")
+    parser.add_argument(
+        "--protocol", choices=PROTOCOLS, default="events", help="how launches are timed"
+    )
     parser.add_argument("--limit", type=int, default=None, help="configs per workload, sampled")
     parser.add_argument(
         "--contention",
@@ -43,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         compile_workers=args.workers,
         contention=args.contention,
         device=args.device,
+        protocol=args.protocol,
         limit=args.limit,
         stop_after_s=args.stop_after,
     )

@@ -1,10 +1,14 @@
 """The kernels that ship with kt_lab: a registry of names, without torch or triton."""
 
+import hashlib
 import importlib
+import importlib.util
+import sys
+from pathlib import Path
 from types import ModuleType
 
 from kt_lab.errors import UnknownName
-from kt_lab.workload import Kernel, Workload
+from kt_lab.workload import Kernel, Subject, Workload
 
 # A new kernel is one line here, kernels/<module>.py and kernels/device/<module>.py.
 REGISTRY = {
@@ -43,6 +47,37 @@ def get_workload(key: str) -> Workload:
     return known[key]
 
 
-def device_module(kernel: str) -> ModuleType:
-    """Imports the half of a kernel that needs torch and triton: code, inputs and reference."""
-    return importlib.import_module(f"{__name__}.device.{_module(kernel)}")
+def subject(workload: Workload | str, kernel: Kernel | None = None) -> Subject:
+    """Returns what worker processes need of a workload.
+
+    Args:
+        workload: A workload, or the key of a registered one.
+        kernel: The workload's kernel; None: the registered one of that name.
+    """
+    found = get_workload(workload) if isinstance(workload, str) else workload
+    kernel = kernel or get_kernel(found.kernel)
+    device = kernel.device or f"{__name__}.device.{_module(kernel.name)}"
+    return Subject(found, device, kernel.rtol, kernel.atol)
+
+
+def device_module(device: str) -> ModuleType:
+    """Imports the half of a kernel that needs torch and triton: code, inputs and reference.
+
+    Args:
+        device: Name of a registered kernel, an importable module, or a file (*.py); a file is
+            loaded once per process and content.
+    """
+    if device in REGISTRY:
+        device = f"{__name__}.device.{_module(device)}"
+    if not device.endswith(".py"):
+        return importlib.import_module(device)
+    name = f"kt_lab_device_{hashlib.sha256(Path(device).read_bytes()).hexdigest()[:16]}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, device)
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]

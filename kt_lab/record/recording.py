@@ -5,7 +5,6 @@ config at a time. The first visit follows the compilations (shuffled), every lat
 of its own in a new order. Everything goes through a journal, so a kill loses at most one reading.
 """
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from kt_lab.errors import UsageError
-from kt_lab.kernels import get_kernel, get_workload
+from kt_lab.kernels import get_kernel, get_workload, subject
 from kt_lab.record.state import Progress, RecordOptions, State
 from kt_lab.record.table import assemble
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
-from kt_lab.runners.gpu.planning import specialisations
-from kt_lab.runners.workers import Outcome, Workers
+from kt_lab.runners.gpu.planning import launches
+from kt_lab.runners.workers import Outcome, Workers, usable_cores
 from kt_lab.store import Journal
 
 _COMPILE_TIMEOUT_S = 120.0
@@ -70,12 +69,11 @@ class Recording:
 
     def run(self) -> list[Path]:
         """Measures what is missing; returns the landscapes that are complete and saved."""
-        cores = os.cpu_count() or 2
+        cores = usable_cores()
         workers = self.options.compile_workers or max(1, cores - 1)
         timing = self._workers("timing", 1, {"device": self.options.device})
         with timing:
-            facts = self._ask(timing, {"do": "facts"})
-            self._write({"kind": "facts", "facts": facts})
+            facts = self._take_facts(timing)
             major, minor = facts["capability"].split(".")
             target = {"arch": int(major) * 10 + int(minor), "nice": 5}
             with self._workers("compile", workers, target) as compiling:
@@ -87,9 +85,14 @@ class Recording:
             if self.options.contention and not self._state.contention and not self.out_of_time:
                 with self._workers("compile", max(workers, cores), target) as compiling:
                     self._recompile(compiling, facts["sms"], counts={1, 4, max(workers, cores)})
-            self._write({"kind": "facts", "facts": self._ask(timing, {"do": "facts"})})
+            self._take_facts(timing)
         self._journal.close()
         return assemble(self._state, self.workloads, self.directory, self.options)
+
+    def _take_facts(self, timing: Workers) -> dict[str, Any]:
+        facts = self._ask(timing, {"do": "facts", "protocol": self.options.protocol})
+        self._write({"kind": "facts", "facts": facts})
+        return facts
 
     def _workers(self, service: str, count: int, settings: Mapping[str, Any]) -> Workers:
         env = ENVIRONMENT | {
@@ -112,12 +115,13 @@ class Recording:
             space = self._spaces[key] = get_kernel(get_workload(key).kernel).space(
                 get_workload(key)
             )
-            names = list(specialisations(key, space, sms=sms))
+            planned = list(launches(subject(key), space, sms=sms))
+            self._state.grids[key] = [grid for _, grid in planned]
             chosen = np.arange(space.size)
             if self.options.limit is not None and self.options.limit < space.size:
                 chosen = np.random.default_rng(0).permutation(space.size)[: self.options.limit]
             for at in chosen.tolist():
-                jobs[names[at]].append((key, at))
+                jobs[planned[at][0]].append((key, at))
         return dict(jobs)
 
     def _first_visit(self, compiling: Workers, timing: Workers, sms: int) -> None:
@@ -193,12 +197,13 @@ class Recording:
             self._progress(f"visit {visit + 1}", done + 1, len(pairs))
 
     def _submit_visit(self, timing: Workers, key: str, at: int, *, visit: int) -> None:
-        best = self._state.best_us.get(key)
         task = self._task(key, at) | {
             "do": "measure",
-            "repetitions": self.options.repetitions,
-            "fewest": self.options.fewest,
-            "slow_us": None if best is None else best * self.options.slow_factor,
+            "protocol": self.options.protocol,
+            "rule": self.options.rule,
+            "asked": None,
+            "best_us": self._state.best_us.get(key),
+            "cutoff_us": None,
             "check": visit == 0,
         }
         timing.submit((key, at, visit), task, timeout_s=_TIMING_TIMEOUT_S)
@@ -253,15 +258,15 @@ class Recording:
             if not medians or key in self._state.compared or self.out_of_time:
                 continue
             best = min(medians, key=medians.get)
-            task = self._task(key, best) | {"do": "compare", "rounds": 10}
-            answer = self._ask(timing, task)
+            task = {"do": "compare", "rounds": 10, "protocol": self.options.protocol}
+            answer = self._ask(timing, self._task(key, best) | task)
             self._write({"kind": "compare", "workload": key, "config": best} | answer)
 
     # -- small steps ----------------------------------------------------------------------------
 
     def _task(self, key: str, at: int) -> dict[str, Any]:
         space = self._spaces[key]
-        return {"workload": key, "config": dict(space.config(space.enumerate()[at]))}
+        return {"subject": subject(key), "config": dict(space.config(space.enumerate()[at]))}
 
     def _ask(self, timing: Workers, task: Mapping[str, Any]) -> dict[str, Any]:
         timing.submit("ask", dict(task), timeout_s=_SETUP_TIMEOUT_S)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kt_lab.errors import UsageError
+from kt_lab.runners.repetitions import Repetitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class RecordOptions:
         compile_workers: Compile processes; None: one per core but one, left to the timing process.
         contention: How many configs are compiled again at 1, 4 and all workers.
         device: Index of the GPU.
+        protocol: Short name of the timing protocol.
         seed: Shuffles the visits.
         limit: Record only this many configs per workload (a uniform sample); None: all.
         stop_after_s: Stop cleanly after so many seconds and leave the rest for a resumption.
@@ -31,6 +33,7 @@ class RecordOptions:
     compile_workers: int | None = None
     contention: int = 50
     device: int = 0
+    protocol: str = "events"
     seed: int = 0
     limit: int | None = None
     stop_after_s: float | None = None
@@ -42,6 +45,17 @@ class RecordOptions:
                 "a landscape needs visits >= 2, repetitions >= 10 and fewest >= 5, got "
                 f"visits={self.visits}, repetitions={self.repetitions}, fewest={self.fewest}"
             )
+
+    @property
+    def rule(self) -> Repetitions:
+        """How often a config is launched per visit."""
+        return Repetitions(
+            probes=self.fewest,
+            usual=self.repetitions,
+            most=self.repetitions,
+            slow=self.slow_factor,
+            close=1.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +80,7 @@ class State:
     compared: dict[str, dict] = field(default_factory=dict)
     facts: list[dict] = field(default_factory=list)
     best_us: dict[str, float] = field(default_factory=dict)
+    grids: dict[str, list[str]] = field(default_factory=dict)  # workload -> grid of each config
     failures: int = 0  # specialisations that did not compile
     jobs: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 

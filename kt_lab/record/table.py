@@ -9,9 +9,8 @@ import pandas as pd
 
 from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.landscape import Landscape
-from kt_lab.provenance import provenance, source_hash
-from kt_lab.runners.gpu.planning import sources
-from kt_lab.runners.gpu.protocols import EVENTS_L2
+from kt_lab.provenance import kernel_source, provenance
+from kt_lab.runners.gpu.protocols import get_protocol
 
 
 def assemble(state: Any, workloads: Sequence[str], directory: Path, options: Any) -> list[Path]:
@@ -58,7 +57,8 @@ def _rows(state: Any, key: str, visits: int) -> list[dict[str, Any]] | None:
             zip([f"p_{n}" for n in space.names], space.enumerate()[at].tolist(), strict=True)
         )
         flush_us = state.facts[0]["facts"]["flush_us"]
-        rows.append(values | _row(specialisation, compiled, readings, flush_us))
+        row = _row(specialisation, compiled, readings, flush_us)
+        rows.append(values | row | {"grid": state.grids[key][at]})
     return rows or None
 
 
@@ -92,10 +92,10 @@ def _overhead_s(reading: dict, flush_us: float) -> float | None:
 
     Loading the binary and the first launch, and then warm-up, head start and queueing.
     """
-    if "overhead_s" not in reading:
+    if "load_s" not in reading:
         return None
     launches = sum(us + flush_us for us in reading.get("samples_us", ())) * 1e-6
-    return reading["overhead_s"] + max(0.0, reading.get("timing_s", 0.0) - launches)
+    return reading["load_s"] + max(0.0, reading.get("timing_s", 0.0) - launches)
 
 
 def fit_contention(records: Sequence[dict]) -> dict[str, Any] | None:
@@ -140,6 +140,7 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
     kernel = get_kernel(workload.kernel)
     facts = state.facts[0]["facts"]
     compared = state.compared.get(key, {})
+    protocol = get_protocol(options.protocol)
     space = kernel.space(workload)
     floor_us = kernel.bytes_moved(workload) / facts["copy_bytes_per_s"] * 1e6
     return {
@@ -151,8 +152,8 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
         "source": workload.source,
         "space": space.describe(),
         "fingerprint": space.fingerprint,
-        "kernel_source": source_hash(*sources(kernel.name)),
-        "protocol": {"name": EVENTS_L2.name, "rules": EVENTS_L2.rules},
+        "kernel_source": kernel_source(kernel),
+        "protocol": {"name": protocol.name, "rules": protocol.rules},
         "visits": options.visits,
         "repetitions": [options.fewest, options.repetitions],
         "bytes_moved": kernel.bytes_moved(workload),

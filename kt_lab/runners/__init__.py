@@ -13,8 +13,10 @@ class Runner(Protocol):
         free: Lanes without work: how many proposals `tune` should ask for now.
         pending: Proposals submitted and not yet returned by `next`.
         now: Machine seconds since the run began, real or simulated.
+        live: Whether `now` is the wall's clock, which runs on while the searcher thinks.
     """
 
+    live: bool
     free: int
     pending: int
     now: float

@@ -7,14 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from kt_lab.clock import Job
-from kt_lab.errors import UsageError
 from kt_lab.landscape import Landscape
+from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.simulated import SimulatedRunner
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
-
-REPETITIONS = 10  # of a proposal that does not say how many it wants
-_PROBES = 3  # timed launches before a cut-off may stop a slow config
 
 
 class ReplayRunner(SimulatedRunner):
@@ -35,7 +32,7 @@ class ReplayRunner(SimulatedRunner):
         compile_lanes: int = 16,
         overlap: bool = True,
         share_duplicates: bool = True,
-        repetitions: int = REPETITIONS,
+        rule: Repetitions | None = None,
     ):
         """Sets up the simulated pipeline at time zero.
 
@@ -47,22 +44,22 @@ class ReplayRunner(SimulatedRunner):
             overlap: Whether timing goes on while others compile.
             share_duplicates: Whether a config whose binary is identical to one already timed
                 takes over its samples at no cost, as the live pipeline does.
-            repetitions: Timed launches of a proposal that does not say.
+            rule: How often a config is launched; None: as the live runner does.
         """
         if space is not None:
             landscape.require(space)
-        if repetitions < 1:
-            raise UsageError(f"repetitions must be >= 1, got repetitions={repetitions}")
         self._landscape = landscape
         self._facts = _facts(landscape)
         self._seed = seed
         self.visit = seed % max(1, landscape.visits)
         super().__init__(compile_lanes=compile_lanes, overlap=overlap)
         self._share = share_duplicates
-        self._repetitions = repetitions
+        self._rule = rule or Repetitions()
+        self._best_us: float | None = None
         self._compiled: set[str] = set()
         self._asked: Counter[int] = Counter()
-        self._timed: dict[str, int] = {}  # code hash -> config whose samples stand for it
+        # binary and grid -> the config that was timed, and its measurement
+        self._timed: dict[tuple[str, str], tuple[int, Measurement]] = {}
         self._spent: dict[int, float] = {}  # ticket -> seconds of its compilation
         self._answers: dict[int, Measurement] = {}  # ticket -> what the timing lane found
         self._tickets = 0
@@ -83,6 +80,18 @@ class ReplayRunner(SimulatedRunner):
         ticket, at, proposal = self._clock.next()
         found = self._answers.pop(ticket, None) or self._failure(at)
         return proposal, replace(found, compile_s=self._spent.pop(ticket, 0.0))
+
+    def recall(self, measured: Sequence[tuple[Proposal, Measurement]]) -> None:
+        """Takes up the state that an earlier part of the run ended in, given what it measured."""
+        for proposal, measurement in measured:
+            at = self._landscape.index(proposal.config)
+            if self._facts["times"][at]:
+                self._compiled.add(self._facts["specialisation"][at])
+                self._asked[at] += 1
+            if measurement.status == OK and "twin" not in measurement.info:
+                self._timed.setdefault(self._facts["launch"][at], (at, measurement))
+                latency = measurement.latency_us
+                self._best_us = min(latency, self._best_us or latency)
 
     def judge(self, config: Config) -> float | None:
         """Returns the config's median latency in the visits that the searcher does not read.
@@ -133,41 +142,54 @@ class ReplayRunner(SimulatedRunner):
         )
 
     def _time(self, at: int, proposal: Proposal) -> Measurement:
+        asked, self._asked[at] = self._asked[at], self._asked[at] + 1
+        launch = self._facts["launch"][at]
+        twin, measured = self._timed.get(launch, (at, None))
+        wanted = proposal.repetitions or 0
+        if self._share and not asked and twin != at and wanted <= len(measured.samples_us):
+            # The identical launch was timed under another name: its samples, at no cost.
+            info = {"config": at, "twin": twin}
+            return replace(measured, check_s=0.0, measure_s=0.0, info=info)
+        found = self._measure(at, proposal, number=asked)
+        if found.status == OK:
+            self._timed.setdefault(launch, (at, found))
+            self._best_us = min(found.latency_us, self._best_us or found.latency_us)
+        return found
+
+    def _measure(self, at: int, proposal: Proposal, *, number: int) -> Measurement:
         facts = self._facts
         if facts["status"][at] != OK:
             return self._failure(at)
-        twin = at
-        if self._share:
-            twin = self._timed.setdefault(facts["code_hash"][at], at)
-        recorded = self._landscape.samples[self.visit][twin]
-        asked = proposal.repetitions or self._repetitions
-        samples, launches = self._draw(twin, recorded, asked, proposal.cutoff_us)
-        first = self._asked[at] == 0
-        self._asked[at] += 1
-        check = overhead = 0.0
-        if first and twin == at:
-            check = facts["check_s"][at]
-            overhead = facts["timing_overhead_s"][at]
-        shared = first and twin != at  # the identical binary was timed before
-        launches_paid = 0 if shared else launches
+        recorded = self._landscape.samples[self.visit][at]
+        samples, launches, censored = self._draw(at, recorded, proposal, number)
+        first = number == 0
+        check = facts["check_s"][at] if first else 0.0
+        overhead = facts["timing_overhead_s"][at] if first else 0.0
         one = (float(np.median(recorded)) + facts["flush_us"]) * 1e-6
         return Measurement(
-            OK if launches == asked else CENSORED,
+            CENSORED if censored else OK,
             samples_us=samples,
             check_s=check,
-            measure_s=check + overhead + launches_paid * one,
-            info={"config": at} if twin == at else {"config": at, "twin": twin},
+            measure_s=check + overhead + launches * one,
+            info={"config": at},
         )
 
-    def _draw(self, at: int, recorded: np.ndarray, asked: int, cutoff_us: float | None):
-        """Returns samples and how many launches they stand for."""
-        rng = np.random.default_rng((self._seed, at, self._asked[at]))
-        picked = rng.permutation(recorded)[: min(asked, len(recorded))]
-        if cutoff_us is not None and asked > _PROBES:
-            probes = picked[:_PROBES]
-            if np.median(probes) > cutoff_us:
-                return tuple(probes.tolist()), len(probes)
-        return tuple(picked.tolist()), asked
+    def _draw(
+        self, at: int, recorded: np.ndarray, proposal: Proposal, number: int
+    ) -> tuple[tuple[float, ...], int, bool]:
+        """Returns samples, how many launches they stand for, and whether they were cut off."""
+        rng = np.random.default_rng((self._seed, at, number))
+        picked = rng.permutation(recorded)
+        asked = proposal.repetitions
+        launches = self._rule.first(asked)
+        rest = self._rule.rest(
+            picked[:launches].tolist(),
+            asked=asked,
+            best_us=self._best_us,
+            cutoff_us=proposal.cutoff_us,
+        )
+        launches += rest or 0
+        return tuple(picked[:launches].tolist()), launches, rest is None
 
 
 def _facts(landscape: Landscape) -> dict:
@@ -177,8 +199,9 @@ def _facts(landscape: Landscape) -> dict:
         return cached
     names = ("compile_s", "compile_workers", "check_s", "timing_overhead_s", "failure_s")
     facts: dict = {n: np.nan_to_num(landscape.column(n).astype(float)).tolist() for n in names}
-    for n in ("specialisation", "code_hash", "error"):
+    for n in ("specialisation", "error"):
         facts[n] = landscape.column(n, missing="").tolist()
+    facts["launch"] = landscape.launches
     facts["status"] = landscape.status.tolist()
     facts["times"] = [  # whether the config got as far as the timing lane
         s == OK or failed > 0

@@ -6,6 +6,8 @@ from kt_lab.clock import SimulatedClock
 class SimulatedRunner:
     """The state of a simulated pipeline; subclasses write `submit` and `next`."""
 
+    live = False
+
     def __init__(self, *, compile_lanes: int, overlap: bool):
         """Sets up an idle pipeline at time zero; see `kt_lab.clock.SimulatedClock`."""
         self._clock = SimulatedClock(compile_lanes=compile_lanes, overlap=overlap)

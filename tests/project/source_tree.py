@@ -11,11 +11,11 @@ PACKAGE = ROOT / "kt_lab"
 FLOORS = {
     0: "errors parameters rows space constraints trial budget clock prior",
     1: "workload kernels programs",
-    2: "landscape formats runners inspect",
+    2: "landscape formats runners inspect capture store",
     3: "search",
-    4: "tune cells confirm keys decisions record provenance store experiment",
+    4: "tune live cells confirm paired keys decisions record provenance experiment",
     5: "stats baseline",
-    6: "plots ui cli commands datasheet doctor study __main__",
+    6: "plots ui cli commands evidence datasheet doctor study __main__",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 

@@ -55,8 +55,10 @@ def _time(task):
     latency = 5.0 + digest % 100
     if task["do"] == "compare":
         return {"samples_us": [latency] * 5, "baseline_us": [9.0] * 5, "baseline": "torch"}
-    few = task["slow_us"] is not None and latency > task["slow_us"]
-    count = task["fewest"] if few else task["repetitions"]
+    rule, first = task["rule"], task["rule"].first(task["asked"])
+    count = first + rule.rest(
+        [latency] * first, asked=task["asked"], best_us=task["best_us"], cutoff_us=None
+    )
     time.sleep(0.0005)
     return {
         "status": "ok",
@@ -65,7 +67,7 @@ def _time(task):
         "registers": 32,
         "spills": 0,
         "shared_bytes": 0,
-        "overhead_s": 0.001,
+        "load_s": 0.001,
         "check_s": 0.002,
         "timing_s": 0.003,
     }

@@ -15,7 +15,8 @@ FLUSH_US = 80.0
 
 
 def make_landscape(**changes) -> Landscape:
-    """Returns 16 configs: row 3 fails to compile, 5 is wrong, 7 and 8 share one binary."""
+    """Returns 16 configs: row 3 fails to compile, 5 is wrong, 7, 8 and 9 share one binary, and
+    7 and 8 one launch."""
     rng = np.random.default_rng(7)
     rows = []
     for at, row in enumerate(SPACE.enumerate().tolist()):
@@ -31,7 +32,8 @@ def make_landscape(**changes) -> Landscape:
                 "samples_us": np.concatenate(visits).tolist() if status == "ok" else [],
                 "visit": [v for v in range(2) for _ in range(REPETITIONS)] * (status == "ok"),
                 "specialisation": f"s{at}",
-                "code_hash": "twin" if at in (7, 8) else f"h{at}",
+                "code_hash": "twin" if at in (7, 8, 9) else f"h{at}",
+                "grid": "16" if at == 9 else "8",
                 "compile_s": 1.0,
                 "compile_cpu_s": 0.9,
                 "compile_workers": 4,

@@ -3,7 +3,7 @@ import pytest
 
 from kt_lab.errors import LandscapeError, SpaceError, UnrecordedConfig
 from kt_lab.runners.replay import ReplayRunner
-from kt_lab.space import Integer, ParameterSpace
+from kt_lab.space import Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Config, Proposal
 from tests.runners.tables import FLUSH_US, SPACE, config, make_landscape
 
@@ -95,6 +95,9 @@ def test_identical_binaries_share_samples_unless_told_not_to():
     first, twin = _measure(runner, 7), _measure(runner, 8)
     assert set(np.float32(twin.samples_us)) <= set(landscape.samples[0][7])
     assert twin.measure_s == 0
+    elsewhere = _measure(runner, 9)  # the same binary, launched with another grid
+    assert elsewhere.measure_s > 0
+    assert set(np.float32(elsewhere.samples_us)) <= set(landscape.samples[0][9])
     assert first.measure_s > 0
     apart = ReplayRunner(landscape, seed=0, share_duplicates=False)
     assert _measure(apart, 7).measure_s > 0
@@ -119,3 +122,16 @@ def test_a_landscape_replays_only_in_its_own_space():
     with pytest.raises(LandscapeError, match="fingerprint"):
         ReplayRunner(make_landscape(), seed=0, space=other)
     ReplayRunner(make_landscape(), seed=0, space=SPACE)
+
+
+def test_a_space_restricted_to_some_configs_replays_where_the_whole_was_recorded():
+    landscape = make_landscape()
+    narrow = SPACE.only(SPACE.enumerate()[[0, 2, 9]])
+    runner = ReplayRunner(landscape, seed=0, space=narrow)
+    assert _measure(runner, 9).info["config"] == 9
+    wider = ParameterSpace(
+        [PowerOfTwo("BLOCK", 16, 256, role="tile"), Integer("num_stages", 1, 4, role="stages")],
+        default=SPACE.default,
+    )
+    with pytest.raises(LandscapeError, match="fingerprint"):
+        ReplayRunner(landscape, seed=0, space=wider)

@@ -1,14 +1,21 @@
 """Compiling one specialisation in a process of its own, without a GPU."""
 
+import contextlib
 import hashlib
 import os
+import re
 import resource
+import subprocess
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from kt_lab.kernels import device_module, get_workload
+from kt_lab.kernels import device_module
+from kt_lab.runners.gpu.resources import amd_resources, cuda_resources
 from kt_lab.trial import Config
 
+# What workers of this module share, see Workers; the last makes their first compilation quick.
+PRELOAD = ("torch", "triton", "kt_lab.runners.gpu.warmed")
 ENVIRONMENT = {  # part of Triton's cache key: the timing process must set the same
     "TRITON_DISABLE_LINE_INFO": "1",  # otherwise identical code hashes differently
 }
@@ -43,7 +50,7 @@ class StubDriver:
 
 
 def compile_service(*, arch: int | str, backend: str = "cuda", warp_size: int = 32, nice: int = 0):
-    """Starts a compile worker; returns its handler of (workload key, config values, fresh, sms).
+    """Starts a compile worker; returns its handler, `compile_one`.
 
     Args:
         arch: Compute capability as an integer (90) or an AMD architecture ("gfx942").
@@ -67,17 +74,20 @@ def compile_one(task: dict[str, Any]) -> dict[str, Any]:
     """Compiles one config and returns its costs and facts.
 
     Args:
-        task: `workload` (key), `config` (values by name), `sms` (of the GPU), `fresh` (compile
-            even when the cache has it).
+        task: `subject`, `config` (values by name), `sms` (of the GPU), `fresh` (compile even when
+            the cache has it), `asm` (whether to return the texts).
 
     Returns:
-        status ("ok" or "compile_error"), error, wall and CPU seconds (children included),
-        code_hash (of the binary without debug information) and shared_bytes.
+        status ("ok" or "compile_error"), error, wall_s and cpu_s (children included); if ok,
+        code_hash (of the binary without debug information), shared_bytes and threads of a
+        program, registers, spills (32-bit words) and stack_bytes of a thread, on AMD agprs,
+        sgprs and sgpr_spills too, and asm, the texts by kind: ttir, ttgir, llir, and ptx and
+        sass (if its disassembler is there) or amdgcn.
     """
     import triton
 
-    workload = get_workload(task["workload"])
-    device = device_module(workload.kernel)
+    workload = task["subject"].workload
+    device = device_module(task["subject"].device)
     launch = device.plan(
         device.fake_inputs(workload), workload, Config(task["config"]), sms=task["sms"]
     )
@@ -89,14 +99,48 @@ def compile_one(task: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         facts: dict[str, Any] = {"status": "compile_error", "error": one_line(error)}
     else:
-        binary = kernel.asm.get("cubin") or kernel.asm.get("hsaco") or b""
-        facts = {
-            "status": "ok",
-            "error": "",
-            "code_hash": hashlib.sha256(binary).hexdigest()[:16],
-            "shared_bytes": int(kernel.metadata.shared),
-        }
-    return facts | {"wall_s": time.perf_counter() - wall, "cpu_s": _cpu_s() - cpu}
+        facts = {"status": "ok", "error": ""} | _facts(kernel)
+        if _lost_assembly(kernel.asm):
+            why = f"inline assembly that {kernel.metadata.target.arch} does not know was left out"
+            facts = {"status": "compile_error", "error": why}
+    facts |= {"wall_s": time.perf_counter() - wall, "cpu_s": _cpu_s() - cpu}
+    if task.get("asm") and facts["status"] == "ok":
+        facts["asm"] = _texts(kernel)
+    return facts
+
+
+def _facts(kernel: Any) -> dict[str, Any]:
+    binary = kernel.asm.get("cubin") or kernel.asm.get("hsaco") or b""
+    if "cubin" in kernel.asm:
+        resources = cuda_resources(binary)
+    else:
+        resources = amd_resources(kernel.asm.get("amdgcn", ""))
+    metadata = kernel.metadata
+    return resources | {
+        "code_hash": hashlib.sha256(binary).hexdigest()[:16],
+        "shared_bytes": int(metadata.shared),
+        "threads": metadata.num_warps * metadata.target.warp_size,
+    }
+
+
+def _lost_assembly(asm: Mapping[str, Any]) -> bool:
+    """Whether inline assembly did not make it into AMD's code.
+
+    The code generator leaves out assembly with operands that it does not know, such as PTX's, and
+    goes on; all that it says is a line on stderr.
+    """
+    code = asm.get("amdgcn", "#ASMSTART")
+    return "#ASMSTART" not in code and bool(re.search(r"\bcall\b.* asm ", asm.get("llir", "")))
+
+
+def _texts(kernel: Any) -> dict[str, str]:
+    kinds = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
+    texts = {kind: kernel.asm[kind] for kind in kinds if kind in kernel.asm}
+    if "cubin" in kernel.asm:
+        # Triton's wheels ship the disassembler; other builds may not.
+        with contextlib.suppress(RuntimeError, OSError, subprocess.CalledProcessError):
+            texts["sass"] = kernel.asm["sass"]
+    return texts
 
 
 def one_line(error: BaseException, *, limit: int = 200) -> str:

@@ -1,5 +1,6 @@
 """Facts about a GPU: name, driver, clocks; null where they cannot be read, never an error."""
 
+import os
 import re
 from typing import Any
 
@@ -13,6 +14,24 @@ def gpu_slug(name: str) -> str:
     makers = {"nvidia", "geforce", "amd", "instinct", "tesla", "sxm"}
     kept = [w for w in words if w not in makers and not re.fullmatch(r"\d+gb|hbm\w*|sxm\d*", w)]
     return "-".join(kept) or "gpu"
+
+
+def gpu_uuid(index: int = 0) -> str | None:
+    """Returns the identity of the GPU that CUDA calls `index`, without a CUDA context.
+
+    None where NVML does not say. CUDA_VISIBLE_DEVICES may name GPUs by number or by identity.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        name = visible.split(",")[index].strip() if visible else str(index)
+        if not name.isdigit():
+            return name
+        return _text(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(int(name))))
+    except Exception:  # no package, no driver, no such GPU: the timing process will say which
+        return None
 
 
 def read_sensors(index: int = 0) -> dict[str, Any]:

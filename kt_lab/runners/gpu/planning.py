@@ -1,28 +1,64 @@
 """What a recording needs to know of device code without launching it."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from kt_lab.kernels import device_module, get_workload
+from kt_lab.kernels import device_module
 from kt_lab.space import ParameterSpace
+from kt_lab.workload import Subject
 
 _DEVICE = "kt_lab.kernels.device"
 
 
-def specialisations(workload: str, space: ParameterSpace, *, sms: int) -> Iterator[str]:
-    """Yields the name of the binary that each config needs, in the order of `enumerate()`.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a config comes to on a GPU, known without launching it.
+
+    Attributes:
+        specialisation: Names its binary: configs with the same one share a compilation.
+        grid: Programs along each axis ("132x1").
+        index: Position in `space.enumerate()`; -1 in a space too large for that.
+    """
+
+    specialisation: str
+    grid: str
+    index: int
+
+
+def planner(
+    subject: Subject, space: ParameterSpace, *, sms: int
+) -> Callable[[Mapping[str, Any]], Plan]:
+    """Returns config -> Plan; imports torch and triton, but needs no GPU."""
+    device = device_module(subject.device)
+    fakes = device.fake_inputs(subject.workload)
+
+    def plan(config: Mapping[str, Any]) -> Plan:
+        launch = device.plan(fakes, subject.workload, config, sms=sms)
+        at = int(space.indices([space.row(config)])[0]) if space.enumerable else -1
+        name = f"{subject.workload.kernel}-{launch_key(launch)}"
+        return Plan(name, "x".join(map(str, launch.grid)), at)
+
+    return plan
+
+
+def launches(subject: Subject, space: ParameterSpace, *, sms: int) -> Iterator[tuple[str, str]]:
+    """Yields (specialisation, grid) of each config, in the order of `enumerate()`.
+
+    Configs of one specialisation share a binary; only with the same grid do they do the same.
 
     Args:
-        workload: Key of the workload.
+        subject: The workload and its device code.
         space: Its search space.
         sms: Multiprocessors of the GPU, which some grids depend on.
     """
-    found = get_workload(workload)
-    device = device_module(found.kernel)
-    fakes = device.fake_inputs(found)
+    device = device_module(subject.device)
+    fakes = device.fake_inputs(subject.workload)
     for config in space.configs(space.enumerate()):
-        yield f"{found.kernel}-{launch_key(device.plan(fakes, found, config, sms=sms))}"
+        launch = device.plan(fakes, subject.workload, config, sms=sms)
+        grid = "x".join(map(str, launch.grid))
+        yield f"{subject.workload.kernel}-{launch_key(launch)}", grid
 
 
 def launch_key(launch: Any) -> str:

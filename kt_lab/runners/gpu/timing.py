@@ -1,19 +1,26 @@
 """The timing process: the only one that touches the GPU, one launch at a time."""
 
+import statistics
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kt_lab.errors import UsageError
-from kt_lab.kernels import device_module, get_kernel, get_workload
+from kt_lab.kernels import device_module
 from kt_lab.runners.gpu.compiling import one_line
 from kt_lab.runners.gpu.facts import gpu_slug, read_sensors
-from kt_lab.runners.gpu.protocols import EVENTS_L2, FLUSH_BYTES, time_launches
+from kt_lab.runners.gpu.protocols import EVENTS_L2, FLUSH_BYTES, get_protocol
 from kt_lab.runners.workers import WorkerLost
 from kt_lab.trial import Config
+from kt_lab.workload import Subject
 
 _INPUT_SEED = 20240229  # any fixed number: every config sees the same inputs
+_KEPT_LAUNCHERS = 64
+_LONG_S = 0.1  # a launch of this length needs neither warming up nor three probes
+_WARMING = 100  # launches of the vendor's path before the first config
+_PROOFS = 3  # right results in a row before a config is believed that was wrong once
 
 
 @dataclass
@@ -21,6 +28,7 @@ class _Loaded:
     """Inputs and reference of one workload, kept on the GPU between configs."""
 
     inputs: dict[str, Any]
+    outputs: Any  # checking.Outputs
     reference: Any
     baseline: Callable[[], Any]
     baseline_name: str
@@ -42,156 +50,210 @@ class TimingService:
         self._device = torch.device("cuda", device)
         self._properties = torch.cuda.get_device_properties(device)
         self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=self._device)
-        self._loaded: dict[str, _Loaded] = {}
+        self._loaded: dict[Subject, _Loaded] = {}
+        self._launchers: OrderedDict[tuple[Subject, Config], Callable] = OrderedDict()
 
     def __call__(self, task: dict[str, Any]) -> dict[str, Any]:
         """Answers one task; its `do` names the method."""
         return getattr(self, "do_" + task["do"])(task)
 
-    def do_facts(self, task: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Returns what the GPU is and what it can do at most, measured here."""
-        torch, properties = self._torch, self._properties
+    def do_identify(self, task: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Returns what the GPU is."""
         import triton
 
-        source = torch.empty(2**30, dtype=torch.int8, device=self._device).random_(0, 100)
-        target = torch.empty_like(source)
-        copy_us = time_launches(lambda: target.copy_(source), repetitions=20, flush=self._flush)
-        small = torch.zeros(32, device=self._device)
-        floor_us = time_launches(lambda: small.add_(1), repetitions=50, flush=self._flush)
-        flush_us = time_launches(lambda: self._flush.zero_(), repetitions=20, flush=small)
+        properties = self._properties
         return {
             "gpu": properties.name,
             "slug": gpu_slug(properties.name),
+            "uuid": str(getattr(properties, "uuid", "")) or None,
             "capability": f"{properties.major}.{properties.minor}",
             "sms": properties.multi_processor_count,
             "l2_bytes": getattr(properties, "L2_cache_size", None),
             "memory_bytes": properties.total_memory,
-            "torch": torch.__version__,
+            "torch": self._torch.__version__,
             "triton": triton.__version__,
-            "cuda": torch.version.cuda,
-            "copy_bytes_per_s": 2 * 2**30 / (_median(copy_us) * 1e-6),
-            "timer_floor_us": _median(floor_us),
-            "flush_us": _median(flush_us),
-            "protocol": EVENTS_L2.name,
+            "cuda": self._torch.version.cuda,
+        }
+
+    def do_facts(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Returns what the GPU is and what it can do at most, measured here.
+
+        Args:
+            task: `protocol` by its short name; "events" if absent.
+        """
+        torch = self._torch
+        protocol = get_protocol(task.get("protocol", "events"))
+        source = torch.empty(2**30, dtype=torch.int8, device=self._device).random_(0, 100)
+        target = torch.empty_like(source)
+        small = torch.zeros(32, device=self._device)
+
+        def time_us(launch, repetitions, flush=self._flush, by=EVENTS_L2):
+            return statistics.median(by.time(launch, repetitions=repetitions, flush=flush))
+
+        identity = self.do_identify({})
+        identity.pop("uuid")  # names one card of somebody's; nothing that is stored needs it
+        return identity | {
+            "copy_bytes_per_s": 2 * 2**30 / (time_us(lambda: target.copy_(source), 20) * 1e-6),
+            "timer_floor_us": time_us(lambda: small.add_(1), 50, by=protocol),
+            "flush_us": time_us(lambda: self._flush.zero_(), 20, flush=small),
+            "protocol": protocol.name,
             "sensors": read_sensors(self._device.index),
         }
+
+    def do_load(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Makes the inputs and the reference of `subject`; returns the seconds it took."""
+        started = time.perf_counter()
+        try:
+            loaded = self._load(task["subject"])
+            # A fresh process reads a little high at first; what it warms up on is not a config.
+            EVENTS_L2.time(loaded.baseline, repetitions=_WARMING, flush=self._flush)
+        except Exception as error:
+            self._torch_must_live(error)
+            raise
+        return {"seconds": time.perf_counter() - started}
 
     def do_measure(self, task: dict[str, Any]) -> dict[str, Any]:
         """Loads, checks and times one config.
 
         Args:
-            task: `workload`, `config`, `repetitions`, `fewest` (repetitions for a config slower
-                than `slow_us`), `slow_us` (None: never few), `check` (compare with the reference).
+            task: `subject`, `config`, `protocol` (short name), `rule` (a Repetitions), `asked`
+                (repetitions; None: by the rule), `best_us`, `cutoff_us`, `check` (compare with
+                the reference).
+
+        Returns:
+            status, error, and seconds in the timing lane: load_s (the binary and its first
+            launch), check_s, timing_s; samples_us, registers, spills, shared_bytes.
         """
+        self._load(task["subject"])
         started = time.perf_counter()
+        answer: dict[str, Any] = {"status": "ok", "error": ""}
+        answer |= dict.fromkeys(("load_s", "check_s", "timing_s"), 0.0)
         try:
-            return self._measure(task)
+            self._measure(task, answer)
         except WorkerLost:
             raise
         except Exception as error:
             self._torch_must_live(error)
-            return {
-                "status": "launch_error",
-                "error": one_line(error),
-                "seconds": time.perf_counter() - started,
-            }
+            answer |= {"status": "launch_error", "error": one_line(error)}
+        return answer | {"seconds": time.perf_counter() - started}
 
-    def _measure(self, task: dict[str, Any]) -> dict[str, Any]:
-        torch = self._torch
-        workload = get_workload(task["workload"])
-        device = device_module(workload.kernel)
-        loaded = self._load(workload)
+    def _measure(self, task: dict[str, Any], answer: dict[str, Any]) -> None:
+        subject = task["subject"]
         started = time.perf_counter()
-        launch = self._launcher(workload, task["config"])
-
+        launch = self._launcher(subject, task["config"])
         if task["check"]:
-            device.output(loaded.inputs).fill_(float("nan"))
+            self._poison(subject)
         kernel = launch()
-        torch.cuda.synchronize()
-        answer = {
-            "status": "ok",
-            "error": "",
+        self._torch.cuda.synchronize()
+        answer |= {
             "registers": getattr(kernel, "n_regs", None),
             "spills": getattr(kernel, "n_spills", None),
-            "shared_bytes": int(kernel.metadata.shared),
-            "overhead_s": time.perf_counter() - started,
-            "check_s": 0.0,
+            "shared_bytes": int(kernel.metadata.shared) if hasattr(kernel, "metadata") else None,
+            "load_s": (first_s := time.perf_counter() - started),
         }
         if task["check"]:
-            started = time.perf_counter()
-            wrong = self._compare(workload.kernel, device.output(loaded.inputs), loaded.reference)
-            answer["check_s"] = time.perf_counter() - started
+            wrong = self._timed(answer, lambda: self._wrong(subject, task["config"]))
             if wrong:
-                seconds = answer["overhead_s"] + answer["check_s"]
-                return answer | {"status": "wrong_result", "error": wrong, "seconds": seconds}
+                answer |= {"status": "wrong_result", "error": wrong}
+                return
+            launch = self._launcher(subject, task["config"])  # anew if the inputs are
         started = time.perf_counter()
-        answer["samples_us"] = self._time(launch, task)
-        answer["timing_s"] = time.perf_counter() - started
-        return answer
+        samples, censored = self._time(launch, task, long=first_s > _LONG_S)
+        answer |= {"samples_us": samples, "timing_s": time.perf_counter() - started}
+        if censored:
+            answer["status"] = "censored"
+        # The timed launches overwrote the output: the last one must be right too.
+        if task["check"] and (wrong := self._timed(answer, lambda: self._difference(subject))):
+            error = f"launches on the same inputs differ: {wrong}"
+            answer |= {"status": "wrong_result", "error": error, "samples_us": []}
 
-    def _launcher(self, workload, config: Mapping[str, Any]) -> Callable[[], Any]:
+    def _timed(self, answer: dict[str, Any], check: Callable[[], str]) -> str:
+        started = time.perf_counter()
+        found = check()
+        answer["check_s"] += time.perf_counter() - started
+        return found
+
+    def _launcher(self, subject: Subject, config: Mapping[str, Any]) -> Callable[[], Any]:
         """Returns what enqueues one launch of a config."""
-        plan = device_module(workload.kernel).plan(
-            self._load(workload).inputs,
-            workload,
-            Config(config),
-            sms=self._properties.multi_processor_count,
+        key = subject, Config(config)
+        if key not in self._launchers:
+            plan = device_module(subject.device).plan(
+                self._load(subject).inputs,
+                subject.workload,
+                key[1],
+                sms=self._properties.multi_processor_count,
+            )
+            self._launchers[key] = lambda: plan.fn[plan.grid](*plan.args, **plan.constexprs)
+            if len(self._launchers) > _KEPT_LAUNCHERS:
+                self._launchers.popitem(last=False)
+        return self._launchers[key]
+
+    def _time(
+        self, launch: Callable[[], Any], task: dict[str, Any], *, long: bool
+    ) -> tuple[list[float], bool]:
+        """Returns the samples, and whether timing stopped at the cut-off."""
+        rule, asked = task["rule"], task["asked"]
+        take = get_protocol(task["protocol"]).time
+        first = 1 if long else rule.first(asked)
+        samples = take(launch, repetitions=first, flush=self._flush, warm_up=0 if long else 2)
+        rest = rule.rest(
+            samples, asked=asked, best_us=task["best_us"], cutoff_us=task["cutoff_us"]
         )
-        return lambda: plan.fn[plan.grid](*plan.args, **plan.constexprs)
+        if rest:
+            samples += take(launch, repetitions=rest, flush=self._flush, warm_up=0)
+        return samples, rest is None
 
-    def _time(self, launch: Callable[[], Any], task: dict[str, Any]) -> list[float]:
-        if task["slow_us"] is None:
-            return time_launches(launch, repetitions=task["repetitions"], flush=self._flush)
-        fewest = task["fewest"]
-        samples = time_launches(launch, repetitions=fewest, flush=self._flush)
-        if _median(samples) <= task["slow_us"]:
-            rest = task["repetitions"] - fewest
-            samples += time_launches(launch, repetitions=rest, flush=self._flush, warm_up=0)
-        return samples
+    # -- right or wrong -------------------------------------------------------------------------
 
-    def _load(self, workload) -> _Loaded:
-        if workload.key not in self._loaded:
-            device = device_module(workload.kernel)
+    def _load(self, subject: Subject) -> _Loaded:
+        if subject not in self._loaded:
+            from kt_lab.runners.gpu.checking import Outputs
+
+            device, workload = device_module(subject.device), subject.workload
             inputs = device.make_inputs(workload, device=self._device, seed=_INPUT_SEED)
-            baseline, name = device.baseline(inputs, workload)
             reference = device.reference(inputs, workload)
-            self._loaded[workload.key] = _Loaded(inputs, reference, baseline, name)
-        return self._loaded[workload.key]
+            outputs = Outputs(inputs, device.output(inputs))
+            baseline, name = device.baseline(inputs, workload)
+            self._loaded[subject] = _Loaded(inputs, outputs, reference, baseline, name)
+        return self._loaded[subject]
 
-    def _compare(self, kernel: str, output, reference) -> str:
-        """Returns why the output is wrong, or an empty string.
+    def _poison(self, subject: Subject) -> None:
+        from kt_lab.runners.gpu.checking import poison
 
-        Compares slice by slice: a float32 copy of the largest outputs would not need to exist.
+        poison(device_module(subject.device).output(self._loaded[subject].inputs))
+
+    def _difference(self, subject: Subject) -> str:
+        from kt_lab.runners.gpu.checking import difference
+
+        loaded = self._loaded[subject]
+        output = device_module(subject.device).output(loaded.inputs)
+        return loaded.outputs.touched() or difference(output, loaded.reference, law=subject)
+
+    def _wrong(self, subject: Subject, config: Mapping[str, Any]) -> str:
+        """Returns why the output of the launch just made is wrong, or an empty string.
+
+        A wrong result may be an earlier kernel's doing, which wrote over the inputs, the reference
+        or a counter. So everything is made afresh, and the config must then be right several
+        times in a row to be believed.
         """
-        law = get_kernel(kernel)
-        torch = self._torch
-        for ours, theirs in zip(output.split(4096), reference.split(4096), strict=True):
-            apart = (ours.float() - theirs.float()).abs()
-            allowed = law.atol + law.rtol * theirs.float().abs()
-            bad = ~(apart <= allowed)  # NaN is never within tolerance
-            if bool(bad.any()):
-                if bool(torch.isnan(ours.float()).any()):
-                    return "an element was not written, or is NaN"
-                worst = float((apart - allowed).max())
-                return f"an element is off by {worst:.3g} more than the tolerance allows"
+        if not (wrong := self._difference(subject)):
+            return ""
+        self._reload(subject)
+        again = self._launcher(subject, config)
+        for _ in range(_PROOFS):
+            self._poison(subject)
+            again()
+            self._torch.cuda.synchronize()
+            if self._difference(subject):
+                self._reload(subject)  # leave nothing behind for the next config
+                return wrong
         return ""
 
-    def do_compare(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Times one config and the vendor path in alternation; returns both lists of samples."""
-        workload = get_workload(task["workload"])
-        loaded = self._load(workload)
-        launch = self._launcher(workload, task["config"])
-        ours: list[float] = []
-        theirs: list[float] = []
-        for _ in range(task["rounds"]):
-            ours += time_launches(launch, repetitions=10, flush=self._flush)
-            theirs += time_launches(loaded.baseline, repetitions=10, flush=self._flush)
-        return {
-            "samples_us": ours,
-            "baseline_us": theirs,
-            "baseline": loaded.baseline_name,
-            "sensors": read_sensors(self._device.index),
-        }
+    def _reload(self, subject: Subject) -> None:
+        self._loaded.pop(subject, None)
+        for key in [key for key in self._launchers if key[0] == subject]:
+            del self._launchers[key]
+        self._load(subject)
 
     def _torch_must_live(self, error: Exception) -> None:
         """Gives the process up if its GPU context is poisoned: no later result counts."""
@@ -201,13 +263,57 @@ class TimingService:
             self._torch.cuda.synchronize()
         except Exception:
             raise WorkerLost(one_line(error)) from error
+        if isinstance(error, self._torch.OutOfMemoryError | MemoryError):
+            self._torch.cuda.empty_cache()
+
+    # -- side by side ---------------------------------------------------------------------------
+
+    def do_race(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Times several configs in alternation.
+
+        Args:
+            task: `subject`, `configs`, `rounds`, `repetitions` per block, `protocol`, `first`
+                (number of the first round: odd rounds run backwards).
+
+        Returns:
+            `blocks_us`: [round][config], the median of the block in microseconds.
+        """
+        take = get_protocol(task["protocol"]).time
+        launches = []
+        for config in task["configs"]:
+            launches.append(self._launcher(task["subject"], config))
+            launches[-1]()
+        self._torch.cuda.synchronize()
+        blocks = []
+        for number in range(task["first"], task["first"] + task["rounds"]):
+            row = [0.0] * len(launches)
+            order = range(len(launches))
+            for at in reversed(order) if number % 2 else order:
+                samples = take(
+                    launches[at], repetitions=task["repetitions"], flush=self._flush, warm_up=1
+                )
+                row[at] = statistics.median(samples)
+            blocks.append(row)
+        return {"blocks_us": blocks}
+
+    def do_compare(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Times one config and the vendor path in alternation; returns both lists of samples."""
+        loaded = self._load(task["subject"])
+        launch = self._launcher(task["subject"], task["config"])
+        take = get_protocol(task.get("protocol", "events")).time
+        ours: list[float] = []
+        theirs: list[float] = []
+        for _ in range(task["rounds"]):
+            ours += take(launch, repetitions=10, flush=self._flush)
+            theirs += take(loaded.baseline, repetitions=10, flush=self._flush)
+        return {
+            "samples_us": ours,
+            "baseline_us": theirs,
+            "baseline": loaded.baseline_name,
+            "sensors": read_sensors(self._device.index),
+        }
 
 
 def timing_service(*, device: int = 0) -> TimingService:
     """Starts the timing worker of one GPU."""
     return TimingService(device=device)
-
-
-def _median(samples: list[float]) -> float:
-    ordered = sorted(samples)
-    return ordered[len(ordered) // 2]

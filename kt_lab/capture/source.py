@@ -1,0 +1,287 @@
+"""The source of functions and of everything that they name, as one module of its own.
+
+Worker processes cannot unpickle what a notebook cell defines, and Triton reads the source of its
+functions from a file. So functions are written out again, each after what it names: helpers by
+their source, plain values as literals, modules and what installed modules hold by an import.
+"""
+
+import ast
+import builtins
+import hashlib
+import inspect
+import math
+import re
+import symtable
+import sys
+import sysconfig
+import textwrap
+from collections import ChainMap
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from kt_lab.errors import UsageError
+
+_HEADER = """\
+import sys as _kt_sys
+
+import torch as _kt_torch
+import triton as _kt_triton
+import triton.language as _kt_tl
+from kt_lab.capture.device import adopt as _kt_adopt"""
+# Class of a jitted function -> its decorator; in the interpreter another class stands in.
+JITTED = {
+    "JITFunction": "_kt_triton.jit",
+    "InterpretedFunction": "_kt_triton.jit",
+    "ConstexprFunction": "_kt_triton.constexpr_function",
+    "GluonJITFunction": "_kt_gluon.jit",
+}
+_JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug")
+_EVERY_MODULE = {"__name__", "__file__", "__doc__", "__package__", "__spec__", "__loader__"}
+
+
+class Collector:
+    """Gathers functions with all that they name; a name stands for one thing throughout."""
+
+    def __init__(self):
+        """Starts with nothing."""
+        self._bound: dict[str, Any] = {}
+        self._parts: list[str] = []
+        self._files: dict[str, str] = {}  # the user's own modules that are imported -> hashes
+
+    def function(self, function: Any, *, role: str) -> str:
+        """Takes a function up; returns the name that it has in the module.
+
+        Args:
+            function: A `def` or a jitted function, also one of a notebook cell.
+            role: What it is to the caller ("reference"), for error messages.
+
+        Raises:
+            UsageError: It has no source, or names something that no other process can get.
+        """
+        raw = plain(function)
+        if raw is None or raw.__name__ == "<lambda>" or inspect.ismethod(function):
+            raise UsageError(
+                f"{role} must be a function made with def, whose source can be read, got "
+                f"{_kind(function)}; write `def {role}(...):` and call it in there"
+            )
+        self._bind(raw.__name__, function, by=role, define=True)
+        return raw.__name__
+
+    def value(self, value: Any, *, name: str) -> str:
+        """Takes a value up under a name of its own; returns that name."""
+        self._bind(f"_kt_{name}", value, by=name)
+        return f"_kt_{name}"
+
+    def expression(self, text: str, *, name: str, scope: Mapping[str, Any], by: str) -> None:
+        """Adds `name = text`, an expression whose names are looked up in `scope`."""
+        self._names(text, scope, by)
+        self._parts.append(f"{name} = {text}")
+
+    def text(self, *, about: str, ending: str) -> str:
+        """Returns the module: its header, what was gathered, and an ending."""
+        header = _HEADER
+        if any("@_kt_gluon" in part for part in self._parts):
+            header += "\nfrom triton.experimental import gluon as _kt_gluon"
+        files = [f"# imports {name}, sha256 {digest}" for name, digest in self._files.items()]
+        return "\n\n".join([f'"""{about}"""', *sorted(files), header, *self._parts, ending]) + "\n"
+
+    def _bind(self, name: str, value: Any, *, by: str, define: bool = False) -> None:
+        """Makes `name` stand for `value` in the module, with all that the value names.
+
+        `define` asks for the source even where an import would do.
+        """
+        literal, raw = _literal(value), plain(value)
+        if name in self._bound:
+            known = self._bound[name]
+            if known is value or (literal is not None and literal == _literal(known)):
+                return
+            raise UsageError(
+                f"a global must be one thing in all that is captured, got two for {name!r}, the "
+                f"second in {by}; rename one of them"
+            )
+        self._bound[name] = value
+        if isinstance(value, ModuleType):
+            self._import_module(name, value, by)
+        elif literal is not None:
+            self._parts.append(f"{name} = {literal}")
+        elif (
+            raw is None
+            or raw.__name__ == "<lambda>"
+            or (_in_library(raw.__module__) and not define)
+        ):
+            self._import_from(name, value, by)
+        elif raw.__name__ != name:
+            self._bind(raw.__name__, value, by=by, define=define)
+            self._parts.append(f"{name} = {raw.__name__}")
+        else:
+            text = _source(value, raw)
+            self._names(text, scope_of(raw), name)
+            self._parts.append(text)
+
+    def _names(self, text: str, scope: Mapping[str, Any], by: str) -> None:
+        """Binds every global that a text refers to."""
+        for name in sorted(n for n in _globals(text) if not n.startswith("_kt_")):
+            if name in scope and name not in _EVERY_MODULE:
+                self._bind(name, scope[name], by=by)
+                if isinstance(scope[name], ModuleType):
+                    self._submodules(text, name, scope[name])
+            elif not hasattr(builtins, name) and name not in _EVERY_MODULE:
+                raise UsageError(
+                    f"every name that a captured function uses must be defined, got {name!r} in "
+                    f"{by}, which is not; run the cell that defines it, then capture again"
+                )
+
+    # -- imports --------------------------------------------------------------------------------
+
+    def _import_module(self, name: str, module: ModuleType, by: str) -> None:
+        self._importable(name, module, module, by)
+        alias = "" if module.__name__ == name else f" as {name}"
+        self._parts.append(f"import {module.__name__}{alias}")
+
+    def _submodules(self, text: str, name: str, module: ModuleType) -> None:
+        """Imports the submodules that are reached through a module: `import a` loads no a.b."""
+        for node in ast.walk(ast.parse(text)):
+            chain = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else []
+            at = module
+            for attribute in chain[1:] if chain[:1] == [name] else ():
+                below = vars(at).get(attribute)
+                if not isinstance(below, ModuleType) or not below.__name__.startswith(at.__name__):
+                    break
+                at = below
+            line = f"import {at.__name__} as _kt_{at.__name__.replace('.', '_')}"
+            if at is not module and line not in self._parts:
+                self._parts.append(line)
+
+    def _import_from(self, name: str, value: Any, by: str) -> None:
+        attribute, home = getattr(value, "__name__", None), getattr(value, "__module__", None)
+        places = {
+            place: module
+            for place, module in list(sys.modules.items())
+            if place != "__main__" and getattr(module, "__dict__", {}).get(attribute) is value
+        }
+        if isinstance(attribute, str) and places:
+            # Where it was made, if it can be had there; else the shortest name of a library.
+            place = min(places, key=lambda p: (p != home, not _in_library(p), len(p), p))
+            self._importable(name, value, places[place], by)
+            alias = "" if attribute == name else f" as {name}"
+            self._parts.append(f"from {place} import {attribute}{alias}")
+            return
+        raise _refusal(name, value, by)
+
+    def _importable(self, name: str, value: Any, module: ModuleType, by: str) -> None:
+        """Refuses what no other process can import; notes the content of a user's own module."""
+        if not isinstance(getattr(module, "__spec__", None), ModuleSpec):
+            raise _refusal(name, value, by)
+        file = getattr(module, "__file__", None)
+        if file and not _in_library(module.__name__):
+            digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+            self._files[module.__name__] = digest
+
+
+def plain(value: Any) -> FunctionType | None:
+    """Returns the Python function under a jitted or decorated one; None if there is none."""
+    while type(value).__module__.startswith("triton.") and hasattr(value, "fn"):
+        value = value.fn
+    value = inspect.unwrap(value) if callable(value) else value
+    return value if isinstance(value, FunctionType) else None
+
+
+def scope_of(raw: FunctionType) -> Mapping[str, Any]:
+    """Returns what a function's free names stand for: its closure first, then its globals."""
+    cells = {}
+    for name, cell in zip(raw.__code__.co_freevars, raw.__closure__ or (), strict=True):
+        try:
+            cells[name] = cell.cell_contents
+        except ValueError:  # not assigned yet: reported as a name that is not defined
+            continue
+    return ChainMap(cells, raw.__globals__)
+
+
+def _in_library(module: str) -> bool:
+    """Whether a module comes with Python or an installed package, and so can be imported."""
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    if module == "__main__" or not file:
+        return module in sys.builtin_module_names
+    path = Path(file).resolve()
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return bool(installed) or path.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve())
+
+
+def _source(value: Any, raw: FunctionType) -> str:
+    """Returns the text of a definition; a jitted one keeps no decorator but its own."""
+    decorator = JITTED.get(type(value).__name__)
+    try:
+        text = getattr(value, "src", None) if decorator else None  # what Triton itself compiles
+        text = textwrap.dedent(text or inspect.getsource(raw)).strip()
+        if ast.parse(text).body[0].name != raw.__name__:
+            raise OSError("its file has changed since it was imported")
+    except (OSError, TypeError, SyntaxError, AttributeError) as error:
+        raise UsageError(
+            f"a captured function must have source that can be read, got none for "
+            f"{raw.__name__}: {error}; define it in a notebook cell or a file"
+        ) from None
+    if decorator is None:
+        return text
+    settings = getattr(value, "kwargs", vars(value))
+    chosen = ((k, settings.get(k)) for k in _JIT_OPTIONS)
+    options = ", ".join(f"{k}={v!r}" for k, v in chosen if v)
+    definition = text[re.search(r"^def\s", text, re.MULTILINE).start() :]
+    return f"@{decorator}" + (f"({options})" if options else "") + f"\n{definition}"
+
+
+def _globals(text: str) -> set[str]:
+    """Returns the names that a text takes from outside, also in defaults and decorators."""
+    names: set[str] = set()
+    tables = [symtable.symtable(text, "captured", "exec")]
+    while tables:
+        table = tables.pop()
+        names |= {s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced()}
+        tables += table.get_children()
+    return names
+
+
+def _literal(value: Any) -> str | None:
+    """Returns an expression that makes an equal value again; None: there is none."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, float) and type(value) is float and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if value is None or type(value) in (bool, int, float, str, bytes):
+        return repr(value)
+    if type(value) in (tuple, list):
+        parts = [_literal(item) for item in value]
+        comma = "," if type(value) is tuple and len(parts) == 1 else ""
+        inside = None if None in parts else ", ".join(parts) + comma
+        opening, closing = "()" if type(value) is tuple else "[]"
+        return None if inside is None else f"{opening}{inside}{closing}"
+    if type(value) is dict:
+        pairs = [(_literal(key), _literal(item)) for key, item in value.items()]
+        broken = any(None in pair for pair in pairs)
+        return None if broken else "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}"
+    if kind == "triton.language.core.constexpr":
+        inner = _literal(value.value)
+        return None if inner is None else f"_kt_tl.constexpr({inner})"
+    if kind == "triton.language.core.dtype":
+        return f"_kt_tl.dtype({value.name!r})"
+    return {"torch.dtype": f"_kt_{value}", "torch.device": f"_kt_torch.{value!r}"}.get(kind)
+
+
+def _kind(value: Any) -> str:
+    if getattr(value, "__name__", "") == "<lambda>":
+        return "a lambda"
+    if inspect.isbuiltin(value):
+        return f"the builtin {value.__name__}"
+    kind = type(value)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"a {module}{kind.__qualname__}"
+
+
+def _refusal(name: str, value: Any, by: str) -> UsageError:
+    return UsageError(
+        f"a captured function may use globals that another process can make again (numbers, "
+        f"text, dtypes, functions made with def, imports), got {name!r}, {_kind(value)}, in {by}; "
+        f"make it inside {by}, return it from inputs(), or import a module that holds it"
+    )

@@ -1,0 +1,46 @@
+"""kt-lab evidence: the measurements behind the claims, one command each; results are stored."""
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+
+from kt_lab.landscape import data_directory
+
+# name -> (module with add_arguments, run and report; what it shows)
+EVIDENCE = {
+    "pipeline": ("kt_lab.evidence.pipeline", "configs a second, and where the rest goes (GPU)"),
+    "faults": ("kt_lab.evidence.faults", "every fault injected many times (GPU)"),
+    "parity": ("kt_lab.evidence.parity", "live runs beside replays of one recording (GPU)"),
+    "duels": ("kt_lab.evidence.duels", "the same binary under two names, live (GPU)"),
+    "beside-helion": ("kt_lab.evidence.beside_helion", "Helion and kt_lab on one GPU (GPU)"),
+    "confirmation": ("kt_lab.evidence.confirmation", "level and power of confirmation (replay)"),
+    "interrupts": ("kt_lab.evidence.interrupts", "interrupt and resume at random moments"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the choice of a piece; what follows it is the piece's own."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(f"{name:14s} {what}" for name, (_, what) in EVIDENCE.items())
+    parser.add_argument("--out", type=Path, help="default: data/evidence/<piece>.json")
+    parser.add_argument("piece", choices=EVIDENCE, metavar="PIECE")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="see PIECE --help")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs one piece of evidence, stores its result and prints it for people."""
+    module = importlib.import_module(EVIDENCE[args.piece][0])
+    parser = argparse.ArgumentParser(prog=f"kt-lab evidence {args.piece}")
+    module.add_arguments(parser)
+    given = parser.parse_args(args.arguments)
+    out = args.out or data_directory() / "evidence" / f"{args.piece}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    given.out = out
+    result = module.run(given)
+    partial = out.with_name(out.name + ".partial")
+    partial.write_text(json.dumps(result, indent=1, default=str) + "\n")
+    partial.replace(out)
+    print(module.report(result))
+    print(f"stored in {out}")
+    return 0

@@ -1,0 +1,110 @@
+"""kt-lab tune: search on this machine's GPU, confirm what was found, store the winner."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from kt_lab.budget import Budget
+from kt_lab.errors import UsageError
+from kt_lab.live import FINALISTS, LiveResult, tune_live
+from kt_lab.runners.gpu.protocols import PROTOCOLS
+from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.trial import Trial
+
+_EVERY_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what to tune, how, and for how long."""
+    parser.add_argument("workload", help="key such as softmax/4096x640")
+    parser.add_argument("--searcher", default="lfbo_pattern")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="of the searcher"
+    )
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=None, help="budget of machine seconds")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--finalists", type=int, default=FINALISTS)
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="events")
+    parser.add_argument("--device", type=int, default=0, help="index of the GPU")
+    parser.add_argument("--workers", type=int, default=None, help="compile processes")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for a busy GPU")
+    parser.add_argument("--directory", type=Path, default=None, help="default: data")
+    parser.add_argument("--afresh", action="store_true", help="put an earlier journal aside")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tunes; exit code 130 if Ctrl-C ended it (what was found is stored all the same)."""
+    with GpuRunner(
+        args.workload,
+        device=args.device,
+        protocol=args.protocol,
+        compile_workers=args.workers,
+        wait_s=args.wait,
+    ) as runner:
+        print(
+            f"{runner.facts['gpu']}, Triton {runner.facts['triton']}: up in "
+            f"{runner.startup_s:.1f} s; {runner.space.size:,} configs"
+        )
+        result = tune_live(
+            runner,
+            searcher=args.searcher,
+            options=_options(args.option),
+            budget=Budget(trials=args.trials, seconds=args.seconds),
+            seed=args.seed,
+            finalists=args.finalists,
+            directory=args.directory,
+            resume=not args.afresh,
+            on_trial=_Line(),
+        )
+    print(told(result))
+    return 130 if result.interrupted else 0
+
+
+def told(result: LiveResult) -> str:
+    """Returns what a live run came to, in a few lines."""
+    winner, confirmation = result.winner, result.confirmation
+    lines = [
+        f"{winner.trials} trials in {result.search_s:.1f} s, {result.elapsed_s:.1f} s with the "
+        "confirmation",
+        f"winner {winner.config}",
+        confirmation.describe() if confirmation else "not confirmed",
+    ]
+    if winner.latency_us and winner.default_us:
+        lines.append(
+            f"{winner.latency_us:.2f} us, default {winner.default_us:.2f} us, by {winner.protocol}"
+        )
+    return "\n".join([*lines, f"stored in {result.path}"])
+
+
+def _options(pairs: list[str]) -> dict:
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"an option must be NAME=VALUE, got {pair!r}")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+class _Line:
+    """Prints the incumbent every few seconds."""
+
+    def __init__(self):
+        self._last, self._best = 0.0, float("inf")
+        self._failures = 0
+
+    def __call__(self, trial: Trial) -> None:
+        self._failures += trial.status not in ("ok", "censored")
+        self._best = min(self._best, trial.latency_us or float("inf"))
+        if time.monotonic() - self._last >= _EVERY_S:
+            self._last = time.monotonic()
+            print(
+                f"{trial.elapsed_s:6.1f} s  trial {trial.number + 1}: incumbent "
+                f"{self._best:.2f} us, {self._failures} failed",
+                flush=True,
+            )

@@ -1,0 +1,1 @@
+"""The measurements behind the claims: each module adds arguments, runs and reports."""

@@ -1,0 +1,273 @@
+"""Live tuning: search on a real GPU, confirm what was found, store the winner."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kt_lab.budget import Budget
+from kt_lab.confirm import Confirmation, Rule, confirm
+from kt_lab.decisions import Winner, save_winner
+from kt_lab.errors import UsageError
+from kt_lab.landscape import data_directory
+from kt_lab.provenance import kernel_source, provenance
+from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.runners.journaled import JournaledRunner
+from kt_lab.runners.lent import LentRunner
+from kt_lab.search import make_searcher
+from kt_lab.trial import OK, Config, History, Proposal, Trial
+from kt_lab.tune import tune
+from kt_lab.workload import Kernel, Workload
+
+FINALISTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LiveResult:
+    """What a live run came to.
+
+    Attributes:
+        history: All trials, those of earlier parts of the run included.
+        confirmation: The race of the finalists and the duel with the kernel's default config;
+            None when Ctrl-C came before its end.
+        winner: The decision as it is stored: the confirmed config, or the best so far.
+        path: The winner's file.
+        journal: The run's journal: running the same search again goes on from there.
+        interrupted: Whether Ctrl-C ended the search.
+        startup_s: Seconds until the GPU had answered.
+        search_s: Seconds of the search, start-up included.
+        elapsed_s: Seconds of everything: start-up, search and confirmation.
+        pipeline: Where the pipeline's seconds went (`kt_lab.runners.gpu.pipeline.Tally`).
+        sensors: Clocks, temperature and power at the beginning and at the end.
+    """
+
+    history: History
+    confirmation: Confirmation | None
+    winner: Winner
+    path: Path
+    journal: Path
+    interrupted: bool
+    startup_s: float
+    search_s: float
+    elapsed_s: float
+    pipeline: Mapping[str, Any]
+    sensors: list[dict[str, Any]]
+
+
+def tune_live(
+    what: GpuRunner | Workload | Kernel | str,
+    *,
+    searcher: str = "lfbo_pattern",
+    options: Mapping[str, Any] | None = None,
+    budget: Budget,
+    seed: int = 0,
+    finalists: int = FINALISTS,
+    rule: Rule | None = None,
+    directory: Path | str | None = None,
+    resume: bool = True,
+    on_trial: Callable[[Trial], None] | None = None,
+) -> LiveResult:
+    """Searches with a live runner, confirms the finalists, and stores run and winner.
+
+    Ctrl-C ends the search; what was found by then is confirmed and stored. A second Ctrl-C skips
+    the confirmation and stores the best so far unconfirmed. Running the same search again goes
+    on where it ended and measures nothing twice.
+
+    Args:
+        what: A workload or its key, or a kernel with one workload; or an open `GpuRunner`, which
+            is left open for the next run.
+        searcher: Registered name of the searcher.
+        options: Its options.
+        budget: When to stop; its seconds count the start-up.
+        seed: The searcher's seed.
+        finalists: How many of the best configs are raced, those with identical launches once.
+        rule: When the confirmation decides; None: `Rule()`.
+        directory: Journals go to <directory>/live, winners to <directory>/winners; None: the
+            folder of recorded data.
+        resume: Whether to go on with the journal of an earlier part; otherwise it is put aside.
+        on_trial: Called with every trial, in order.
+    """
+    given = {
+        "searcher": searcher,
+        "options": dict(options or {}),
+        "budget": budget,
+        "seed": seed,
+        "finalists": finalists,
+        "rule": rule,
+        "root": Path(directory) if directory is not None else data_directory(),
+        "resume": resume,
+        "on_trial": on_trial,
+    }
+    if isinstance(what, GpuRunner):
+        return _tuned(what, **given)
+    with _runner_for(what) as runner:
+        return _tuned(runner, **given)
+
+
+def _tuned(
+    runner: GpuRunner, *, searcher, options, budget, seed, finalists, rule, root, resume, on_trial
+) -> LiveResult:
+    lent = LentRunner(runner)
+    facts = _facts(runner, searcher, options, seed)
+    path = journal_path(root, facts)
+    if not resume and path.exists():
+        path.replace(path.with_suffix(f".{path.stat().st_mtime_ns}.jsonl"))
+    interrupted: list[bool] = []
+    with JournaledRunner(lent, path, facts=facts) as journaled:
+        history = tune(
+            make_searcher(searcher, runner.space, seed=seed, budget=budget, **options),
+            journaled,
+            budget=budget,
+            on_trial=on_trial,
+            on_interrupt=lambda: interrupted.append(True),
+        )
+        search_s = lent.now
+        try:
+            confirmation, apparent = _confirm(runner, journaled, history, finalists, rule)
+        except KeyboardInterrupt:
+            interrupted.append(True)
+            confirmation, apparent = None, _apparent_us(history)
+    winner = _winner(runner, facts, history, confirmation, apparent, lent.now)
+    return LiveResult(
+        history=history,
+        confirmation=confirmation,
+        winner=winner,
+        path=save_winner(winner, root / "winners"),
+        journal=path,
+        interrupted=bool(interrupted),
+        startup_s=runner.startup_s,
+        search_s=search_s,
+        elapsed_s=winner.elapsed_s,
+        pipeline=asdict(runner.tally),
+        sensors=list(runner.sensors),
+    )
+
+
+def _runner_for(what: Workload | Kernel | str) -> GpuRunner:
+    if not isinstance(what, Kernel):
+        return GpuRunner(what)
+    if len(what.workloads) != 1:
+        raise UsageError(
+            f"a kernel must have one workload to be tuned as it is, got {len(what.workloads)} of "
+            f"{what.name}; open GpuRunner(workload, kernel=...) on one of them"
+        )
+    return GpuRunner(what.workloads[0], kernel=what)
+
+
+def journal_path(root: Path, facts: Mapping[str, Any]) -> Path:
+    """Returns where the journal of a run with these facts lies."""
+    kernel, _, name = facts["workload"].partition("/")
+    chosen = [f"{k}={v}" for k, v in sorted(facts["options"].items())]
+    stem = "-".join([facts["searcher"], *chosen, f"seed{facts['seed']}"]).replace("/", "_")
+    return root / "live" / kernel / facts["gpu"] / name / f"{stem}.jsonl"
+
+
+def _facts(
+    runner: GpuRunner, searcher: str, options: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    facts = {
+        "workload": runner.workload.key,
+        "space": runner.space.fingerprint,
+        "kernel_source": kernel_source(runner.kernel),
+        "gpu": runner.facts["slug"],
+        "triton": runner.facts["triton"],
+        "protocol": runner.protocol.name,
+        "searcher": searcher,
+        "options": dict(options),
+        "seed": seed,
+    }
+    try:
+        return json.loads(json.dumps(facts))
+    except TypeError:
+        raise UsageError(
+            f"options of a run that is stored must be numbers, texts or flags, got {options}"
+        ) from None
+
+
+def _apparent_us(history: History) -> dict[Config, float]:
+    return {config: trial.latency_us for config, trial in history.readings.items()}
+
+
+def _confirm(
+    runner: GpuRunner,
+    journaled: JournaledRunner,
+    history: History,
+    count: int,
+    rule: Rule | None,
+) -> tuple[Confirmation, dict[Config, float]]:
+    """Returns the confirmation, and what the search had read of each config."""
+    default = runner.space.default
+    if default not in {trial.config for trial in history}:
+        journaled.submit([Proposal(-1, default, origin="incumbent")])
+    rest = {}
+    while journaled.pending:  # what an interrupt left in flight comes too
+        proposal, measurement = journaled.next()
+        if measurement.status == OK:
+            rest[proposal.config] = measurement.latency_us
+    apparent = rest | _apparent_us(history)
+    found = confirm(
+        runner,
+        incumbent=default,
+        finalists=best_launches(history, count),
+        apparent_us=apparent,
+        rule=rule,
+    )
+    return found, apparent
+
+
+def best_launches(history: History, count: int) -> list[Config]:
+    """Returns the configs with the lowest readings, one of those with identical launches."""
+    kept: dict[Any, Config] = {}
+    for trial in sorted(history.readings.values(), key=lambda t: (t.latency_us, t.number)):
+        info = trial.measurement.info
+        kept.setdefault((info.get("code_hash") or trial.config, info.get("grid")), trial.config)
+    return list(kept.values())[:count]
+
+
+def _winner(
+    runner: GpuRunner,
+    facts: Mapping[str, Any],
+    history: History,
+    confirmation: Confirmation | None,
+    apparent: Mapping[Config, float],
+    elapsed_s: float,
+) -> Winner:
+    default = runner.space.default
+    ok = [trial for trial in history if trial.status == OK]
+    best = history.incumbent.config if ok else default
+    chosen = confirmation.winner if confirmation else best
+    read = {row.config: row.median_us for row in confirmation.table} if confirmation else {}
+    seen = [apparent.get(chosen), apparent.get(default)]
+    duel = confirmation if confirmation and confirmation.replaced else None
+    return Winner(
+        kernel=runner.kernel.name,
+        workload=runner.workload.name,
+        kernel_source=facts["kernel_source"],
+        extents=dict(runner.workload.extents),
+        dtype=runner.workload.dtype,
+        gpu=facts["gpu"],
+        config=chosen,
+        default=default,
+        finalists=tuple(best_launches(history, FINALISTS)),
+        apparent_ratio=seen[0] / seen[1] if all(seen) else None,
+        ratio=duel.ratio if duel else None,
+        low=duel.low if duel else None,
+        high=duel.high if duel else None,
+        p_best=confirmation.p_best if confirmation else None,
+        latency_us=read.get(chosen),
+        default_us=read.get(default),
+        protocol=facts["protocol"],
+        searcher=facts["searcher"],
+        seed=facts["seed"],
+        trials=history.trials_spent,
+        elapsed_s=elapsed_s,
+        provenance=provenance() | _gpu_facts(runner),
+    )
+
+
+def _gpu_facts(runner: GpuRunner) -> dict[str, Any]:
+    kept = ("gpu", "capability", "torch", "triton", "cuda")
+    return {name: runner.facts[name] for name in kept if name in runner.facts} | {
+        "driver": runner.sensors[0].get("driver")
+    }

@@ -1,0 +1,285 @@
+"""The live runner: measures configs of one workload on this machine's GPU."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kt_lab.clock import RealClock
+from kt_lab.errors import UsageError
+from kt_lab.kernels import device_module, get_kernel, get_workload, subject
+from kt_lab.runners.gpu.compiling import ENVIRONMENT
+from kt_lab.runners.gpu.facts import gpu_uuid, read_sensors
+from kt_lab.runners.gpu.jobs import Job, Limits, Tally
+from kt_lab.runners.gpu.lock import GpuLock
+from kt_lab.runners.gpu.pipeline import Pipeline
+from kt_lab.runners.gpu.planning import planner
+from kt_lab.runners.gpu.protocols import get_protocol
+from kt_lab.runners.repetitions import Repetitions
+from kt_lab.runners.workers import Workers, usable_cores
+from kt_lab.runners.zygote import Zygote
+from kt_lab.space import ParameterSpace
+from kt_lab.trial import Config, Measurement, Proposal
+from kt_lab.workload import Kernel, Workload
+
+SERVICES = {
+    "compile": "kt_lab.runners.gpu.compiling:compile_service",
+    "timing": "kt_lab.runners.gpu.timing:timing_service",
+}
+_SETUP_S = 300.0
+_BLOCK_S = 0.05  # a block of a race beyond its launches: loading, and a noisy neighbour
+_COMPILER_GIB = 16.0  # beyond that a compiler has run away
+
+
+class GpuRunner:
+    """Compiles in a pool of processes and times in one, isolated from the caller.
+
+    The calling process never touches the GPU: a kernel that faults, hangs or writes where it
+    should not costs a worker process, its config gets a status, and the run goes on. The GPU is
+    locked for as long as the runner is open, across processes.
+    """
+
+    live = True  # its clock is the wall's: the searcher's own seconds are in it already
+
+    def __init__(
+        self,
+        workload: Workload | str,
+        *,
+        kernel: Kernel | None = None,
+        space: ParameterSpace | None = None,
+        device: int = 0,
+        protocol: str = "events",
+        rule: Repetitions | None = None,
+        compile_workers: int | None = None,
+        share_duplicates: bool = True,
+        limits: Limits | None = None,
+        wait_s: float = 0.0,
+        cache: Path | str | None = None,
+        services: Mapping[str, str] = SERVICES,
+    ):
+        """Locks the GPU, starts the workers and waits until the GPU has said what it is.
+
+        Args:
+            workload: A workload, or the key of a registered one.
+            kernel: The workload's kernel, where it is not registered.
+            space: What may be measured; None: all of the kernel's space. An inspection prunes it
+                (`kt_lab.inspect`).
+            device: Index of the GPU as CUDA counts them.
+            protocol: Short name of the timing protocol: "events" or "graph".
+            rule: Adaptive repetitions.
+            compile_workers: Compile processes; None: one per core that may be used.
+            share_duplicates: Time identical launches (same binary, same grid) once.
+            limits: How long a compilation or a timing task may take.
+            wait_s: How long to wait for a GPU that another run holds.
+            cache: Folder of Triton's compile cache; None: Triton's own.
+            services: The worker services as module:function.
+
+        Raises:
+            GpuBusy: Another run holds the GPU.
+            UsageError: There is no working GPU.
+        """
+        self._clock = RealClock()
+        workload = get_workload(workload) if isinstance(workload, str) else workload
+        kernel = kernel or get_kernel(workload.kernel)
+        self.workload, self.kernel = workload, kernel
+        self.space = space or kernel.space(workload)
+        self.protocol = get_protocol(protocol)
+        self.on_measurement: Callable[[Proposal, Measurement, float], None] | None = None
+        self.pending = 0
+        self.lanes = compile_workers or usable_cores()
+        self._device, self._subject = device, subject(workload, kernel)
+        self._asked: set[Config] = set()
+        self._results: queue.SimpleQueue = queue.SimpleQueue()
+        self._rounds = 0  # raced so far: the order alternates from one race to the next
+        self._protocol = protocol
+        # Planning needs torch and triton here too: import them while the workers start.
+        threading.Thread(target=_imported, args=(self._subject.device,), daemon=True).start()
+        settings = {
+            "rule": rule or Repetitions(),
+            "share": share_duplicates,
+            "limits": limits or Limits(),
+        }
+        with ExitStack() as stack:
+            uuid = gpu_uuid(device) or f"index-{device}"
+            lock = GpuLock(uuid, what=f"measuring {workload.key}", wait_s=wait_s)
+            stack.enter_context(lock)
+            self._start(stack, services, cache, settings)
+            self._stack = stack.pop_all()
+        self.startup_s = self._clock.now
+        self.sensors = [{"at_s": self._clock.now} | read_sensors(device)]
+
+    def _start(self, stack: ExitStack, services, cache, settings: Mapping[str, Any]) -> None:
+        """Starts the workers and the pipeline, which end with the stack."""
+        env = ENVIRONMENT | ({"TRITON_CACHE_DIR": str(cache)} if cache else {})
+        preload = [service.partition(":")[0] for service in services.values()]
+        zygote = stack.enter_context(Zygote(preload=preload))
+        timing = Workers(
+            1,
+            service=services["timing"],
+            settings={"device": self._device},
+            env=env,
+            zygote=zygote,
+            spares=1,
+        )
+        stack.callback(timing.close)
+        self.facts = self._identify(timing)
+        major, minor = self.facts["capability"].split(".")
+        compiling = Workers(
+            self.lanes,
+            service=services["compile"],
+            settings={"arch": int(major) * 10 + int(minor), "nice": 5},
+            env=env,
+            zygote=zygote,
+            memory_gib=_COMPILER_GIB,
+        )
+        stack.callback(compiling.close)
+        self._pipeline = Pipeline(
+            subject=self._subject,
+            plan=planner(self._subject, self.space, sms=self.facts["sms"]),
+            compiling=compiling,
+            timing=timing,
+            sms=self.facts["sms"],
+            protocol=self._protocol,
+            protocol_name=self.protocol.name,
+            done=self._done,
+            failed=self._results.put,
+            **settings,
+        )
+        stack.callback(self._pipeline.close)
+
+    def _identify(self, timing: Workers) -> dict[str, Any]:
+        timing.submit("identify", {"do": "identify"}, timeout_s=_SETUP_S)
+        _, outcome = timing.next()
+        if outcome.kind != "ok":
+            raise UsageError(
+                f"measuring needs a GPU that works, got {outcome.kind}: {outcome.error}; "
+                "see kt-lab doctor"
+            )
+        return outcome.value
+
+    # -- what `tune` needs ----------------------------------------------------------------------
+
+    @property
+    def free(self) -> int:
+        """Compile lanes without work; a job that waits for the GPU still holds its lane."""
+        return max(0, self.lanes - self._pipeline.waits)
+
+    @property
+    def now(self) -> float:
+        """Seconds of the wall since the runner was made, the start of its workers included."""
+        return self._clock.now
+
+    def submit(self, proposals: Sequence[Proposal]) -> None:
+        """Queues proposals; raises SpaceError before queueing any."""
+        for proposal in proposals:
+            self.space.check(proposal.config)
+        for proposal in proposals:
+            self.pending += 1
+            first = proposal.config not in self._asked
+            self._asked.add(proposal.config)
+            self._pipeline.submit(Job(proposal, check=first))
+
+    def next(self) -> tuple[Proposal, Measurement]:
+        """Waits for the next finished measurement."""
+        if not self.pending:
+            raise UsageError("GpuRunner.next needs a pending proposal, got none")
+        found = self._results.get()
+        if isinstance(found, BaseException):
+            raise found
+        self.pending -= 1
+        return found
+
+    def close(self) -> None:
+        """Stops the workers and frees the GPU; may be called twice."""
+        if self._stack is not None:
+            self.sensors.append({"at_s": self._clock.now} | read_sensors(self._device))
+            self._stack.close()
+            self._stack = None
+
+    def __enter__(self):
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_):
+        """Closes."""
+        self.close()
+
+    def _done(self, proposal: Proposal, measurement: Measurement) -> None:
+        """Runs in the pump thread: what was measured is handed over before anyone asks."""
+        if self.on_measurement:
+            self.on_measurement(proposal, measurement, self._clock.now)
+        self._results.put((proposal, measurement))
+
+    # -- beyond `tune` --------------------------------------------------------------------------
+
+    @property
+    def tally(self) -> Tally:
+        """Where the pipeline's seconds went so far."""
+        return self._pipeline.tally
+
+    def recall(self, readings: Sequence[tuple[Proposal, Measurement]]) -> None:
+        """Takes in what an earlier part of the same run measured, before anything is submitted."""
+        for proposal, measurement in readings:
+            self._asked.add(proposal.config)
+            self._pipeline.recall(proposal.config, measurement)
+
+    def race(self, configs: Sequence[Config], *, rounds: int, repetitions: int) -> np.ndarray:
+        """Times configs in alternation, their order reversed in every other round.
+
+        Args:
+            configs: Configs measured before, so that they are known to be right.
+            rounds: How often each is timed.
+            repetitions: Launches per block.
+
+        Returns:
+            Medians of the blocks in microseconds, shape (rounds, len(configs)); NaN for a config
+            that fails.
+        """
+        first, self._rounds = self._rounds, self._rounds + rounds
+        out = np.full((rounds, len(configs)), np.nan)
+        alive = list(range(len(configs)))
+        blocks = self._race([configs[at] for at in alive], rounds, repetitions, first)
+        if blocks is None:  # somebody fails: find out who, and race the others
+            alive = [at for at in alive if self._race([configs[at]], 1, 1, 0) is not None]
+            blocks = self._race([configs[at] for at in alive], rounds, repetitions, first)
+        if blocks is not None and alive:
+            out[:, alive] = blocks
+        return out
+
+    def _race(self, configs, rounds, repetitions, first) -> np.ndarray | None:
+        if not configs:
+            return None
+        task = {
+            "do": "race",
+            "subject": self._subject,
+            "configs": [dict(c) for c in configs],
+            "protocol": self._protocol,
+            "rounds": rounds,
+            "repetitions": repetitions,
+            "first": first,
+        }
+        seconds = 60.0 + _BLOCK_S * rounds * len(configs) * repetitions
+        outcome = self._pipeline.ask(task, timeout_s=seconds).result()
+        return np.asarray(outcome.value["blocks_us"]) if outcome.kind == "ok" else None
+
+    def time_beside_baseline(self, config: Config, *, rounds: int = 10) -> dict[str, Any]:
+        """Times a config and the vendor's path in alternation.
+
+        Returns:
+            samples_us, baseline_us (lists, microseconds), baseline (its name) and sensors.
+        """
+        task = {"do": "compare", "subject": self._subject, "config": dict(config)}
+        task |= {"rounds": rounds, "protocol": self._protocol}
+        outcome = self._pipeline.ask(task, timeout_s=_SETUP_S).result()
+        if outcome.kind != "ok":
+            raise UsageError(f"a config must launch to be compared, got {outcome.error}")
+        return outcome.value
+
+
+def _imported(device: str) -> None:
+    with suppress(Exception):  # whoever needs the module will say what is wrong with it
+        device_module(device)

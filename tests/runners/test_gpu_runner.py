@@ -1,0 +1,162 @@
+"""The live runner with a simulated GPU: every fault becomes a status, and the run goes on."""
+
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from kt_lab.budget import Budget
+from kt_lab.errors import SpaceError, UsageError
+from kt_lab.evidence.scripted import Scripted
+from kt_lab.runners.gpu.jobs import Limits
+from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.search import make_searcher
+from kt_lab.trial import Config, Proposal
+from kt_lab.tune import tune
+from tests.runners import live_fakes as fakes
+
+LIMITS = Limits(compile_least_s=0.5, compile_most_s=1.0, timing_s=0.4)
+EXPECTED = {
+    "none": "ok",
+    "compile_error": "compile_error",
+    "compile_killed": "crashed",
+    "compile_hangs": "timeout",
+    "launch_error": "launch_error",
+    "wrong_result": "wrong_result",
+    "timing_killed": "crashed",
+    "timing_hangs": "timeout",
+    "poisoned": "crashed",
+    "unplannable": "launch_error",
+}
+
+
+def make_runner(monkeypatch, tmp_path, **changes):
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))  # tests may run side by side
+    options = {"compile_workers": 2, "services": fakes.SERVICES, "limits": LIMITS} | changes
+    return GpuRunner(fakes.WORKLOAD, kernel=fakes.KERNEL, **options)
+
+
+@pytest.fixture
+def runner(monkeypatch, tmp_path):
+    with make_runner(monkeypatch, tmp_path) as made:
+        yield made
+
+
+def config(fault="none", variant=0, programs=1):
+    return Config(FAULT=fault, VARIANT=variant, PROGRAMS=programs)
+
+
+def measure(runner, config, **wishes):
+    runner.submit([Proposal(0, config, **wishes)])
+    proposal, measurement = runner.next()
+    assert proposal.config == config
+    return measurement
+
+
+def test_every_fault_becomes_its_status_and_no_trial_is_lost(runner):
+    script = [config(fault, variant) for variant in range(3) for fault in fakes.FAULTS]
+    history = tune(Scripted(script), runner, budget=Budget(trials=len(script)))
+    assert Counter(t.config for t in history) == Counter(script)
+    assert {(t.config["FAULT"], t.status) for t in history} == set(EXPECTED.items())
+    assert all(t.measurement.error for t in history if t.status != "ok")
+    assert all(t.latency_us == fakes.latency_us(t.config) for t in history if t.status == "ok")
+    crashes = ("timing_killed", "timing_hangs", "poisoned")
+    assert runner.tally.lost == sum(t.config["FAULT"] in crashes for t in history)
+    assert "torch" not in sys.modules or not sys.modules["torch"].cuda.is_initialized()
+
+
+def test_identical_launches_are_timed_once_and_say_so(runner):
+    first, twin = measure(runner, config(variant=18)), measure(runner, config(variant=19))
+    assert twin.samples_us == first.samples_us
+    assert twin.measure_s == 0
+    assert twin.info["twin"] == dict(config(variant=18))
+    assert twin.info["code_hash"] == first.info["code_hash"]
+    elsewhere = measure(runner, config(variant=19, programs=2))  # the same binary, another grid
+    assert "twin" not in elsewhere.info
+    assert elsewhere.latency_us == fakes.latency_us(config(variant=19, programs=2))
+    again = measure(runner, config(variant=19))  # asked for on purpose
+    assert again.measure_s > 0
+    assert (runner.tally.compiled, runner.tally.timed, runner.tally.shared) == (2, 3, 1)
+
+
+def test_more_repetitions_than_the_twin_has_are_taken(runner):
+    few = measure(runner, config(variant=18), repetitions=3)
+    many = measure(runner, config(variant=19), repetitions=30)
+    assert (len(few.samples_us), len(many.samples_us)) == (3, 30)
+
+
+def test_slow_configs_get_few_launches_contenders_many_and_a_cutoff_censors(runner):
+    rule = runner._pipeline.rule
+    assert len(measure(runner, config(variant=1)).samples_us) == rule.usual
+    assert len(measure(runner, config(variant=0)).samples_us) == rule.most
+    assert len(measure(runner, config(variant=2)).samples_us) == rule.usual
+    slow = measure(runner, config(variant=3, programs=2))
+    assert (slow.status, len(slow.samples_us)) == ("ok", rule.probes)
+    cut = measure(runner, config(variant=4, programs=2), cutoff_us=50.0)
+    assert (cut.status, len(cut.samples_us)) == ("censored", rule.probes)
+    assert cut.bound_us == fakes.latency_us(config(variant=4, programs=2))
+
+
+def test_every_sample_names_its_protocol_and_what_was_launched(runner):
+    info = measure(runner, config(programs=2)).info
+    assert info["protocol"] == runner.protocol.name
+    assert info["grid"] == "2"
+    assert info["registers"] == 32
+    assert info["config"] == runner.space.indices([runner.space.row(config(programs=2))])[0]
+
+
+def test_what_is_measured_is_handed_over_before_it_is_asked_for(runner):
+    kept = []
+    runner.on_measurement = lambda *facts: kept.append(facts)
+    for variant in range(4):
+        runner.submit([Proposal(variant, config(variant=variant))])
+    found = [runner.next() for _ in range(4)]
+    assert [(p, m) for p, m, _ in kept] == found
+    assert [now for _, _, now in kept] == sorted(now for _, _, now in kept)
+
+
+def test_lanes_are_free_again_once_a_job_has_reached_the_gpu(runner):
+    assert runner.free == 2
+    runner.submit([Proposal(i, config("compile_hangs", i)) for i in range(2)])
+    assert (runner.free, runner.pending) == (0, 2)
+    statuses = {runner.next()[1].status for _ in range(2)}
+    assert statuses == {"timeout"}
+    assert (runner.free, runner.pending) == (2, 0)
+
+
+def test_a_race_leaves_out_who_fails(runner):
+    configs = [config(variant=3), config("launch_error"), config(variant=1)]
+    blocks = runner.race(configs, rounds=4, repetitions=5)
+    assert blocks.shape == (4, 3)
+    assert np.isnan(blocks[:, 1]).all()
+    assert (blocks[:, [0, 2]] == [13.0, 11.0]).all()
+
+
+def test_a_search_runs_on_it_as_on_any_runner(runner):
+    searcher = make_searcher("pattern", runner.space, seed=0, initial_population=30)
+    history = tune(searcher, runner, budget=Budget(trials=80))
+    assert history.trials_spent == 80
+    assert history.incumbent.latency_us == 10.0
+    assert [t.machine_s for t in history] == sorted(t.machine_s for t in history)
+
+
+def test_mistakes_are_told_before_anything_is_queued(runner):
+    with pytest.raises(SpaceError):
+        runner.submit([Proposal(0, config()), Proposal(1, Config(FAULT="none"))])
+    assert runner.pending == 0
+    with pytest.raises(UsageError, match="pending"):
+        runner.next()
+
+
+def test_no_gpu_is_one_sentence_and_frees_the_lock(monkeypatch, tmp_path):
+    services = fakes.SERVICES | {"timing": f"{fakes.__name__}:no_gpu"}
+    with pytest.raises(UsageError, match="no GPU 0 here"):
+        make_runner(monkeypatch, tmp_path, services=services)
+    make_runner(monkeypatch, tmp_path).close()
+
+
+def test_one_run_per_gpu(monkeypatch, tmp_path):
+    with make_runner(monkeypatch, tmp_path), pytest.raises(UsageError, match="measuring fake/16"):
+        make_runner(monkeypatch, tmp_path)
+    make_runner(monkeypatch, tmp_path).close()

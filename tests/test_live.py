@@ -1,0 +1,131 @@
+"""Live tuning with a simulated GPU: search, confirm, store, resume, recheck."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from kt_lab.budget import Budget
+from kt_lab.commands import recheck as recheck_command
+from kt_lab.commands.tune import told
+from kt_lab.decisions import load_winner
+from kt_lab.errors import StoreError
+from kt_lab.evidence.duels import twins, upper_limit
+from kt_lab.live import best_launches, tune_live
+from kt_lab.runners.gpu.runner import GpuRunner
+from tests.runners import live_fakes as fakes
+
+BUDGET = Budget(trials=40)
+
+
+@pytest.fixture
+def runner(monkeypatch, tmp_path):
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
+    with GpuRunner(
+        fakes.WORKLOAD, kernel=fakes.CALM, services=fakes.SERVICES, compile_workers=2
+    ) as made:
+        yield made
+
+
+def measured(path):
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.dumps(r["config"], sort_keys=True) for r in records if "status" in r]
+
+
+def tuned(runner, tmp_path, *, budget=BUDGET, **changes):
+    options = {"searcher": "random", "seed": 3, "directory": tmp_path} | changes
+    return tune_live(runner, budget=budget, **options)
+
+
+def test_the_winner_is_confirmed_and_stored(runner, tmp_path):
+    result = tuned(runner, tmp_path)
+    fastest = min(fakes.latency_us(t.config) for t in result.history if t.status == "ok")
+    assert result.confirmation.incumbent == runner.space.default
+    winner = load_winner("fake/16", directory=tmp_path / "winners")
+    assert winner == result.winner
+    # The default is the fastest config there is, so nothing may replace it.
+    assert winner.config == runner.space.default
+    assert fakes.latency_us(winner.config) <= fastest
+    assert winner.ratio is None
+    assert winner.trials == 40
+    assert winner.provenance["gpu"] == "NVIDIA Fake"
+    assert 0 < result.startup_s <= result.search_s <= result.elapsed_s
+    assert "stored in" in told(result)
+
+
+def test_a_faster_config_replaces_a_slow_default(monkeypatch, runner, tmp_path):
+    slow = {"FAULT": "none", "VARIANT": 9, "PROGRAMS": 2}
+    monkeypatch.setattr(runner.space, "default", runner.space.config(runner.space.row(slow)))
+    result = tuned(runner, tmp_path)
+    assert result.confirmation.replaced
+    best = min(result.history.readings.values(), key=lambda t: t.latency_us)
+    assert result.winner.config == best.config
+    assert result.winner.ratio == pytest.approx(best.latency_us / fakes.latency_us(slow))
+    assert result.winner.apparent_ratio == pytest.approx(result.winner.ratio)
+    assert result.winner.finalists[0] == best.config
+
+
+def test_finalists_are_different_launches(runner, tmp_path):
+    history = tuned(runner, tmp_path, budget=Budget(trials=110)).history
+    kept = best_launches(history, 100)
+    launches = {
+        (t.measurement.info["code_hash"], t.measurement.info["grid"])
+        for t in history
+        if t.status == "ok"
+    }
+    assert len(kept) == len(launches)
+    latencies = [fakes.latency_us(c) for c in kept]
+    assert latencies == sorted(latencies)
+    for a, b in twins(history):
+        assert a != b
+        assert {a["VARIANT"], b["VARIANT"]} == {18, 19}
+
+
+def test_running_again_goes_on_and_measures_nothing_twice(runner, tmp_path):
+    first = tuned(runner, tmp_path, budget=Budget(trials=20))
+    timed = runner.tally.timed
+    again = tuned(runner, tmp_path, budget=Budget(trials=20))
+    assert runner.tally.timed == timed
+    assert {t.config for t in again.history} == {t.config for t in first.history}
+    longer = tuned(runner, tmp_path, budget=Budget(trials=35))
+    configs = measured(longer.journal)
+    assert len(configs) == len(set(configs)) >= 35
+    assert {t.config for t in first.history} <= {t.config for t in longer.history}
+    afresh = tuned(runner, tmp_path, budget=Budget(trials=5), resume=False)
+    assert len(measured(afresh.journal)) in (5, 6)  # with the default, if it was not among them
+
+
+def test_ctrl_c_keeps_and_stores_the_best_so_far(runner, tmp_path):
+    def interrupt(trial):
+        if trial.number == 9:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = tuned(runner, tmp_path, on_trial=interrupt)
+    assert result.interrupted
+    assert 9 <= len(result.history) <= 11
+    assert result.path.exists()
+    resumed = tuned(runner, tmp_path)
+    assert not resumed.interrupted
+    assert resumed.history.trials_spent == 40
+    configs = measured(resumed.journal)
+    assert len(configs) == len(set(configs))
+
+
+def test_a_second_run_on_an_open_runner_has_a_clock_of_its_own(runner, tmp_path):
+    first = tuned(runner, tmp_path)
+    second = tuned(runner, tmp_path, seed=4)
+    assert first.history[0].machine_s >= first.startup_s
+    assert second.elapsed_s <= runner.now - first.elapsed_s
+    assert runner.on_measurement is None
+
+
+def test_recheck_wants_a_winner_that_is_stored(tmp_path):
+    args = type("Args", (), {"workloads": ["softmax/9"], "gpu": None, "directory": tmp_path})
+    with pytest.raises(StoreError, match="softmax/9"):
+        recheck_command.run(args)
+
+
+def test_the_exact_upper_limit():
+    assert upper_limit(0, 59) == pytest.approx(1 - 0.05 ** (1 / 59))
+    assert upper_limit(3, 3) == 1.0
