@@ -46,8 +46,7 @@ source or cannot be made again elsewhere (a lambda, a global tensor, a file) is 
 - A kernel that reads what it writes (in place, or by atomic additions) must find its tensors as
   inputs() made them, at every launch. Outputs whose content `reference` reads, and what an
   `@triton.autotune` restores or resets, are restored by themselves; `restore=` names others. The
-  copy is part of every timed launch, as in Triton's autotuner, and of the baseline's: the same
-  for every config, it brings latency ratios closer to 1 and leaves the end of the tensor in L2.
+  copy is made before the flush of the L2 and is not timed.
 
 `record_autotune` listens to `@triton.autotune` and turns what it measured into landscapes.
 """

@@ -32,10 +32,9 @@ def plan(
     if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
         raise UsageError(f"grid() must return one to three integers >= 1, got {grid}")
     fixed = {n: meta[n] for n in (*parameters.constexprs, *OPTIONS) if n in meta}
-    fn = it.fn
-    if it.restored or not parameters.leading:
-        fn = _Prepared(fn, parameters.runtime, partial(restore, inputs, it.restored))
-    return Launch(fn, grid, tuple(meta[n] for n in parameters.runtime), fixed)
+    fn = it.fn if parameters.leading else _Named(it.fn, parameters.runtime)
+    prepare = partial(restore, inputs, it.restored) if it.restored else None
+    return Launch(fn, grid, tuple(meta[n] for n in parameters.runtime), fixed, prepare)
 
 
 def _asked(what: str, rule: Callable[[Mapping], Any], meta: Mapping[str, Any]) -> Any:
@@ -48,18 +47,17 @@ def _asked(what: str, rule: Callable[[Mapping], Any], meta: Mapping[str, Any]) -
         ) from error
 
 
-class _Prepared:
-    """A jitted function that restores tensors before each launch, and takes names only."""
+class _Named:
+    """A jitted function whose runtime arguments do not come first, and go by name."""
 
-    def __init__(self, fn: Any, names: tuple[str, ...], restore: Callable[[], None]):
-        self._fn, self._names, self._restore = fn, names, restore
+    def __init__(self, fn: Any, names: tuple[str, ...]):
+        self._fn, self._names = fn, names
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fn, name)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         def launch(*args: Any, **fixed: Any) -> Any:
-            self._restore()
             return self._fn[grid](**dict(zip(self._names, args, strict=True)), **fixed)
 
         return launch

@@ -4,12 +4,22 @@ import importlib
 from typing import Any
 
 from kt_lab.errors import UnknownName
+from kt_lab.search.peers import PEERS
 
 SEARCHERS = {
     "random": "kt_lab.search.random:RandomSearch",
     "pattern": "kt_lab.search.pattern:PatternSearch",
     "lfbo_pattern": "kt_lab.search.lfbo_pattern:LFBOPatternSearch",
+    "lfbo_tree": "kt_lab.search.lfbo_tree:LFBOTreeSearch",
+    "differential_evolution": "kt_lab.search.differential_evolution:DifferentialEvolutionSearch",
+    "de_surrogate": "kt_lab.search.de_surrogate:DESurrogateSearch",
+    "ucb_pattern": "kt_lab.search.ucb_pattern:UCBPatternSearch",
     "tpe": "kt_lab.search.tpe:TPESearch",
+    "optuna": "kt_lab.search.optuna_samplers:OptunaSearch",
+    "coordinate_descent": "kt_lab.search.coordinate_descent:CoordinateDescent",
+    "simulated_annealing": "kt_lab.search.simulated_annealing:SimulatedAnnealing",
+    "genetic": "kt_lab.search.genetic:Genetic",
+    "max_q": "kt_lab.search.max_q:MaxQSearch",
 }
 
 
@@ -21,12 +31,15 @@ def searchers() -> tuple[str, ...]:
 def get_searcher(name: str) -> type:
     """Returns a registered searcher's class; only its own module is imported.
 
+    Peers (`kt_lab.search.peers.PEERS`) are found too, although `searchers()` does not list them.
+
     Raises:
         UnknownName: The registry does not hold the name.
     """
-    if name not in SEARCHERS:
-        raise UnknownName("searcher", name, SEARCHERS)
-    module, _, attribute = SEARCHERS[name].partition(":")
+    known = SEARCHERS | PEERS
+    if name not in known:
+        raise UnknownName("searcher", name, known)
+    module, _, attribute = known[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
@@ -34,7 +47,7 @@ def make_searcher(name: str, space, *, seed: int, budget=None, prior=None, **opt
     """Returns a searcher over `space`, ready to be asked.
 
     Args:
-        name: One of `searchers()`.
+        name: One of `searchers()`, or of a peer.
         space: What the searcher chooses from.
         seed: Fixes every random choice; >= 0.
         budget: The run's Budget; a searcher may plan by it, the loop enforces it.

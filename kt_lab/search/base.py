@@ -97,6 +97,7 @@ class Searcher(ABC):
         prior: What is known beforehand, or None.
         options: An instance of `Options`.
         done: True once it will never propose again.
+        seeded: False when the algorithm, as configured, draws nothing: all seeds run alike.
     """
 
     name: ClassVar[str] = ""
@@ -135,6 +136,7 @@ class Searcher(ABC):
         self.prior = prior
         self.options = self.Options(**options)
         self.done = False
+        self.seeded = True
         self._proposed = 0
 
     @abstractmethod

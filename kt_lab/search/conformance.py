@@ -61,11 +61,12 @@ def check_pending(make: Make) -> None:
 
 
 def check_determinism(make: Make) -> None:
-    """The same seed told the same readings proposes the same; other seeds differ."""
+    """The same seed told the same readings proposes the same; other seeds differ, if any matter."""
     space = small_space()
     runs = [facts(drive(make(space, seed=s), bowl(space))) for s in (3, 3, 4, 5)]
     assert runs[0] == runs[1], "the same seed and readings must give the same proposals"
-    assert any(run != runs[0] for run in runs[2:]), "seeds 3, 4 and 5 gave the same proposals"
+    alike = all(run == runs[0] for run in runs[2:])
+    assert not alike or not make(space, seed=3).seeded, "seeds 3, 4 and 5 gave the same proposals"
 
 
 def check_global_state(make: Make) -> None:

@@ -9,7 +9,6 @@ Likelihood-free Bayesian Optimization" (2022), is the method. Not reproduced: fi
 """
 
 import importlib
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,27 +17,15 @@ import numpy as np
 
 from kt_lab.search import surrogate
 from kt_lab.search.base import option
-from kt_lab.search.generations import GenerationOptions, GenerationSearcher, Member, Request
+from kt_lab.search.batches import Member, Request
 from kt_lab.search.neighbourhood import Row
+from kt_lab.search.screened import ScreenedOptions, ScreenedSearcher
 
 
 @dataclass(frozen=True)
-class LFBOPatternOptions(GenerationOptions):
+class LFBOPatternOptions(ScreenedOptions):
     """Options of `lfbo_pattern`; every default is Helion's."""
 
-    num_neighbors: int = option(
-        300, "Random neighbours drawn per descent and step.", unit="configs", low=1, high=100_000
-    )
-    radius: int = option(
-        2,
-        "Steps that a tile and num_warps may move, and how many other parameters may change.",
-        unit="steps",
-        low=1,
-        high=100,
-    )
-    frac_selected: float = option(
-        0.10, "Share of the drawn neighbours that is measured.", low=0.0, high=1.0
-    )
     quantile: float = option(
         0.10, "Share of the readings that the forest learns as good.", low=0.0, high=1.0
     )
@@ -66,7 +53,7 @@ class LFBOPatternOptions(GenerationOptions):
     random_state: int = option(42, "Seed of every forest (Helion's).", low=0, high=2**32 - 1)
 
 
-class LFBOPatternSearch(GenerationSearcher):
+class LFBOPatternSearch(ScreenedSearcher):
     """Measures the neighbours that a forest finds promising and unlike each other."""
 
     name: ClassVar[str] = "lfbo_pattern"
@@ -76,10 +63,7 @@ class LFBOPatternSearch(GenerationSearcher):
         """Takes a ParameterSpace; see `Searcher`."""
         super().__init__(space, seed=seed, budget=budget, prior=prior, **options)
         importlib.import_module("sklearn.ensemble")  # here, so that no ask is charged for it
-        self._random = random.Random(int(self._move_seed.generate_state(1, np.uint64)[0]))
-        self._tiles = [i for i, p in enumerate(space.parameters) if p.role == "tile"]
-        self._warps = [i for i, p in enumerate(space.parameters) if p.role == "warps"][:1]
-        self._forest = None
+        self._forest: surrogate.Forest | None = None
 
     def _learn(self) -> None:
         """Fits the forest from scratch to the latest reading of every measured config."""
@@ -94,47 +78,12 @@ class LFBOPatternSearch(GenerationSearcher):
             random_state=options.random_state,
         )
 
-    def _candidates(self, current: Member) -> list[Member]:
-        """Returns the selected neighbours; only these count as visited."""
-        pool = [current.row, *self._fresh(self._draws(current.row))]
-        if len(pool) == 1:
-            return []
-        quota = max(2, int(self.options.frac_selected * len(pool)))
-        chosen = [i for i in self._select(pool, quota) if i != 0]  # 0 is the incumbent: kept
-        return [self._visit(pool[i]) for i in chosen[: quota - 1]]
-
     def _select(self, pool: list[Row], n: int) -> list[int]:
         if self._forest is None:  # nothing to learn from: all readings failed, or all are good
-            ranks = [self._random.random() for _ in pool]
-            return sorted(range(len(pool)), key=ranks.__getitem__)[:n]
+            return self._shuffled(pool, n)
         x = self.space.encode_rows(np.asarray(pool))
         good, leaves = surrogate.score(self._forest, x)
         return surrogate.select(good, leaves, n, penalty=self.options.similarity_penalty)
-
-    def _draws(self, row: Row) -> list[Row]:
-        """Returns random neighbours, in order of drawing, doubles and invalid ones included.
-
-        Each draw moves one random tile and num_warps by up to `radius` steps, and up to `radius`
-        other parameters to a one-step neighbour.
-        """
-        rng, radius = self._random, self.options.radius
-        parameters = self.space.parameters
-        near = [p.neighbours(i, 1) for p, i in zip(parameters, row, strict=True)]
-        far = {i: parameters[i].neighbours(row[i], radius) for i in self._tiles + self._warps}
-        drawn = []
-        for _ in range(self.options.num_neighbors):
-            moved = list(row)
-            touched = ([rng.choice(self._tiles)] if self._tiles else []) + self._warps
-            for slot in touched:
-                if far[slot]:
-                    moved[slot] = rng.choice(far[slot])
-            others = [i for i, values in enumerate(near) if values and i not in touched]
-            for slot in rng.sample(others, rng.randint(0, min(radius, len(others)))):
-                moved[slot] = rng.choice(near[slot])
-            drawn.append(tuple(moved))
-        drawn = [r for r in drawn if r != row]
-        cap = self.options.neighbours_cap
-        return drawn if cap < 0 else drawn[:cap]
 
     def _patience(self) -> int:
         return self.options.patience

@@ -1,8 +1,15 @@
 """Neighbourhoods of a row: which configs are one move of an algorithm away."""
 
+import random
+
 from kt_lab.space import ParameterSpace
 
 Row = tuple[int, ...]  # value indices, hashable
+
+
+def slots(space: ParameterSpace, role: str) -> list[int]:
+    """Returns the positions of the parameters that have the role, ascending."""
+    return [i for i, p in enumerate(space.parameters) if p.role == role]
 
 
 def pattern_rows(space: ParameterSpace, row: Row, cap: int = -1) -> list[Row]:
@@ -17,7 +24,7 @@ def pattern_rows(space: ParameterSpace, row: Row, cap: int = -1) -> list[Row]:
         for slot, values in enumerate(steps)
         for value in values
     ]
-    tiles = [i for i, p in enumerate(space.parameters) if p.role == "tile"]
+    tiles = slots(space, "tile")
     for k, one in enumerate(tiles):
         for other in tiles[k + 1 :]:
             rows += [
@@ -26,3 +33,31 @@ def pattern_rows(space: ParameterSpace, row: Row, cap: int = -1) -> list[Row]:
                 for b in steps[other]
             ]
     return rows if cap < 0 else rows[:cap]
+
+
+def random_rows(
+    space: ParameterSpace, row: Row, n: int, *, radius: int, rng: random.Random
+) -> list[Row]:
+    """Returns n random neighbours of a row, doubles, invalid ones and the row itself included.
+
+    Each moves one random tile and num_warps by up to `radius` steps, and up to `radius` other
+    parameters to a one-step neighbour (Helion's LFBOPatternSearch).
+    """
+    parameters = space.parameters
+    tiles, warps = slots(space, "tile"), slots(space, "warps")[:1]
+    near = [p.neighbours(i, 1) for p, i in zip(parameters, row, strict=True)]
+    far = {i: parameters[i].neighbours(row[i], radius) for i in tiles + warps}
+    movable = [i for i, values in enumerate(near) if values and i not in warps]
+    others = {tile: [i for i in movable if i != tile] for tile in tiles} or {None: movable}
+    drawn = []
+    for _ in range(n):
+        moved = list(row)
+        tile = rng.choice(tiles) if tiles else None
+        for slot in [tile, *warps] if tiles else warps:
+            if far[slot]:
+                moved[slot] = rng.choice(far[slot])
+        rest = others[tile]
+        for slot in rng.sample(rest, rng.randint(0, min(radius, len(rest)))):
+            moved[slot] = rng.choice(near[slot])
+        drawn.append(tuple(moved))
+    return drawn

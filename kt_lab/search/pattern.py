@@ -10,7 +10,8 @@ adaptive compile timeout (the runner's).
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kt_lab.search.generations import GenerationOptions, GenerationSearcher, Member
+from kt_lab.search.batches import Member
+from kt_lab.search.generations import GenerationOptions, GenerationSearcher
 from kt_lab.search.neighbourhood import pattern_rows
 
 

@@ -47,13 +47,13 @@ def starts(
         space: What to draw from.
         n: How many; fewer come back when random draws coincide (as in Helion) or run out.
         rule: "helion": parameters drawn independently, tiles shrunk, invalid draws replaced.
-            "uniform": uniform over valid configs, without replacement.
+            "uniform": uniform over valid configs, without replacement. "available": none.
         rng: Source of the draws.
         prior: A Prior whose configs are put right after the default, or None.
     """
     found = list(dict.fromkeys([space.default, *prior_configs(space, prior)]))
     missing = n - len(found)
-    if missing <= 0:
+    if missing <= 0 or rule == "available":
         return found[: max(n, 1)]
     if rule == "uniform":
         met = set(found)
@@ -62,24 +62,30 @@ def starts(
     return list(dict.fromkeys(found + _helion(space, missing, set(found), rng)))
 
 
+def shrunk_rows(space: ParameterSpace, n: int, *, rng: np.random.Generator) -> np.ndarray:
+    """Returns n rows drawn parameter by parameter and shrunk, valid or not, doubles included."""
+    return Shrink(space)(_independent(space, n, rng), rng)
+
+
 def _helion(space: ParameterSpace, n: int, met: set[Config], rng) -> list[Config]:
-    """Returns n valid shrunk draws; only the replacements of invalid draws are made unique."""
-    shrink = Shrink(space)
-    rows = shrink(_independent(space, n, rng), rng)
+    """Returns n valid shrunk draws.
+
+    As in Helion 1.5: where a draw was invalid, the valid ones are made unique and filled up to n;
+    where none was, they may coincide.
+    """
+    rows = shrunk_rows(space, n, rng=rng)
     found = space.configs(rows[space.valid(rows)])
-    missing = n - len(found)
-    if missing:
-        met = met | set(found)
-        rows = shrink(_independent(space, _ATTEMPTS * missing, rng), rng)
-        rows = rows[space.valid(rows)]
-        for row in rows.tolist():
-            config = space.config(row)
-            if config not in met:
-                met.add(config)
-                found.append(config)
-                if len(found) == n:
-                    break
-    return found
+    if len(found) == n:
+        return found
+    fresh = dict.fromkeys(config for config in found if config not in met)
+    rows = shrunk_rows(space, _ATTEMPTS * (n - len(fresh)), rng=rng)
+    for row in rows[space.valid(rows)]:  # not all as lists at once: most are never looked at
+        if len(fresh) == n:
+            break
+        config = space.config(row.tolist())
+        if config not in met:
+            fresh[config] = None
+    return list(fresh)
 
 
 def _independent(space: ParameterSpace, n: int, rng) -> np.ndarray:
@@ -109,8 +115,13 @@ class Shrink:
         """Returns the rows with smaller tiles where needed, shape (n, parameters)."""
         if self._warps is None or not self._tiles or not len(rows):
             return rows
+        return self.to(rows, 2 ** rng.integers(0, _MAX_EXPONENT + 1, size=len(rows)))
+
+    def to(self, rows: np.ndarray, per_thread: int | np.ndarray) -> np.ndarray:
+        """Returns the rows with at most `per_thread` elements per thread, where tiles allow it."""
+        if self._warps is None or not self._tiles or not len(rows):
+            return rows
         rows = rows.copy()
-        per_thread = 2 ** rng.integers(0, _MAX_EXPONENT + 1, size=len(rows))
         cap = np.minimum(per_thread * self._threads[rows[:, self._warps]], _MAX_ELEMENTS)
         while True:
             numel = np.prod(

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kt_lab.search.forest import Forest, grow
+
 _LEAST = 1e-5  # microseconds; keeps weights finite when all good readings are equal
 
 
@@ -36,7 +38,7 @@ def fit(
     n_estimators: int,
     criterion: str,
     random_state: int,
-):
+) -> Forest | None:
     """Returns a fitted random forest, or None when all readings have the same label.
 
     Args:
@@ -47,29 +49,26 @@ def fit(
         criterion: Split criterion of scikit-learn.
         random_state: Seed of the forest.
     """
-    from sklearn.ensemble import RandomForestClassifier  # slow to import: not at module level
-
     good, weights = labels(latencies, quantile)
     if good.all() or not good.any():
         return None
-    # n_jobs does not change the trees; one job keeps runs on a process pool from competing.
-    forest = RandomForestClassifier(
-        n_estimators=n_estimators, criterion=criterion, random_state=random_state, n_jobs=1
+    return grow(
+        x,
+        good,
+        weights,
+        n_estimators=n_estimators,
+        criterion=criterion,
+        random_state=random_state,
     )
-    return forest.fit(x, good, sample_weight=weights)
 
 
-def score(forest, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def score(forest: Forest, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns each config's probability of being good, (n,), and its leaves, (n, trees).
 
-    The same numbers as `predict_proba` and `apply`, in one pass and without their overhead.
+    The same numbers as scikit-learn's `predict_proba` and `apply`, in one pass.
     """
-    x = np.ascontiguousarray(x, dtype=np.float32)
-    trees = [tree.tree_ for tree in forest.estimators_]
-    leaves = np.stack([tree.apply(x) for tree in trees], axis=1)
-    shares = [tree.value[leaf, 0, :] for tree, leaf in zip(trees, leaves.T, strict=True)]
-    good = sum(s[:, 1] / s.sum(axis=1) for s in shares) / len(trees)
-    return good, leaves
+    leaves = forest.leaves(x)
+    return forest.probabilities(leaves), leaves
 
 
 def select(good: np.ndarray, leaves: np.ndarray, n: int, *, penalty: float) -> Sequence[int]:

@@ -75,6 +75,7 @@ class TPESearch(Searcher):
     name: ClassVar[str] = "tpe"
     Options: ClassVar[type] = TPEOptions
     needs: ClassVar[str] = "ParameterSpace"
+    _label: str = "tpe"  # origin of what is proposed as it was asked for
 
     def __init__(self, space, *, seed, budget=None, prior=None, **options):
         """Takes a ParameterSpace; the study is made at the first ask or tell."""
@@ -128,14 +129,14 @@ class TPESearch(Searcher):
         """Asks once; returns the config itself, or the nearest unseen one in its place."""
         config, valid, number = self._ask()
         if valid and config not in self._seen:
-            return config, number, "tpe"
+            return config, number, self._label
         self.projected_invalid += not valid
         self.projected_duplicate += valid
         self._study.tell(number, state=_fail())
         moved = self.space.nearest_unseen(config, self._seen)
         if moved is None:
             return None
-        return moved, self._add(moved, None), "projected"
+        return moved, self._add(moved, None, asked=number), "projected"
 
     def _plain(self) -> tuple[Config, int, str] | None:
         """Asks until something feasible comes; a uniformly random config after too many asks."""
@@ -145,7 +146,7 @@ class TPESearch(Searcher):
             self.burnt += not valid
             self.repeated += valid and self._idle > 0
             if valid:
-                return config, number, "tpe"
+                return config, number, self._label
             self._study.tell(number, _PENALTY)
         self._idle = 0
         if self._fallback is None:
@@ -161,19 +162,11 @@ class TPESearch(Searcher):
             return
         import optuna
 
-        options = self.options
-        sampler = optuna.samplers.TPESampler(
-            n_startup_trials=options.n_startup_trials,
-            n_ei_candidates=options.n_ei_candidates,
-            multivariate=options.multivariate,
-            constant_liar=options.constant_liar,
-            seed=self.seed % 2**32,
-        )
         with _VERBOSITY:
             before = optuna.logging.get_verbosity()
             optuna.logging.set_verbosity(optuna.logging.WARNING)
             try:
-                self._study = optuna.create_study(sampler=sampler)
+                self._study = optuna.create_study(sampler=self._sampler())
             finally:
                 optuna.logging.set_verbosity(before)
         for p in self.space.parameters:
@@ -184,6 +177,19 @@ class TPESearch(Searcher):
                 else kinds.CategoricalDistribution(tuple(range(p.cardinality)))
             )
 
+    def _sampler(self) -> Any:
+        """Returns the Optuna sampler that is asked."""
+        import optuna
+
+        options = self.options
+        return optuna.samplers.TPESampler(
+            n_startup_trials=options.n_startup_trials,
+            n_ei_candidates=options.n_ei_candidates,
+            multivariate=options.multivariate,
+            constant_liar=options.constant_liar,
+            seed=self.seed % 2**32,
+        )
+
     def _ask(self) -> tuple[Config, bool, int]:
         """Returns what Optuna asks for, whether it is valid, and Optuna's number of it."""
         trial = self._study.ask(fixed_distributions=self._distributions)
@@ -192,11 +198,16 @@ class TPESearch(Searcher):
         row = np.asarray([params[name] for name in self.space.names])
         return self.space.config(row), bool(self.space.valid(row[None, :])[0]), trial.number
 
-    def _add(self, config: Config, value: float | None) -> int:
-        """Adds an observation, or a running trial if value is None; returns Optuna's number."""
+    def _add(self, config: Config, value: float | None, *, asked: int | None = None) -> int:
+        """Adds an observation, or a running trial if value is None; returns Optuna's number.
+
+        What the sampler noted about the trial that was `asked` for (its generation, the state of
+        its model) goes over to the one that takes its place.
+        """
         import optuna
 
         states = optuna.trial.TrialState
+        noted = {} if asked is None else self._study.get_trials(deepcopy=False)[asked].system_attrs
         row = self.space.row(config).tolist()
         self._study.add_trial(
             optuna.trial.create_trial(
@@ -204,6 +215,7 @@ class TPESearch(Searcher):
                 value=value,
                 params=dict(zip(self.space.names, row, strict=True)),
                 distributions=self._distributions,
+                system_attrs=noted,
             )
         )
         self._created += 1

@@ -81,20 +81,20 @@ def forest(n=200, width=5):
     return x, y, surrogate.fit(x, y, **FIT)
 
 
-def test_the_forest_is_scikit_learns_with_the_stated_settings():
-    x, y, fitted = forest()
+def scikit_learns(x, y):
     good, weights = surrogate.labels(y, 0.1)
-    reference = RandomForestClassifier(
+    forest = RandomForestClassifier(
         n_estimators=20, criterion="log_loss", random_state=42, n_jobs=1
-    ).fit(x, 1.0 * good, sample_weight=weights)
-    assert (fitted.predict_proba(x) == reference.predict_proba(x)).all()
+    )
+    return forest.fit(x, 1.0 * good, sample_weight=weights)
 
 
-def test_scores_and_leaves_are_scikit_learns():
-    x, _, fitted = forest()
+def test_scores_and_leaves_are_those_of_scikit_learns_forest_with_the_stated_settings():
+    x, y, fitted = forest()
+    reference = scikit_learns(x, y)
     good, leaves = surrogate.score(fitted, x)
-    assert good == pytest.approx(fitted.predict_proba(x)[:, 1], abs=1e-12)
-    assert (leaves == fitted.apply(x)).all()
+    assert good == pytest.approx(reference.predict_proba(x)[:, 1], abs=1e-12)
+    assert (leaves == reference.apply(x)).all()
 
 
 def naive_select(good, leaves, n, penalty):

@@ -9,7 +9,7 @@ A device module defines, for a workload:
 - `baseline(inputs, workload)`: the vendor's path beside it, and its name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,16 @@ class Launch:
         grid: Programs along one to three axes.
         args: Positional arguments: tensors (or dtypes when only compiling) and integers.
         constexprs: Compile-time arguments, `num_warps` and `num_stages` included.
+        prepare: Called before every launch and never timed, where a kernel needs its tensors as
+            they were at first; None: nothing to do.
     """
 
     fn: Any
     grid: tuple[int, ...]
     args: tuple
     constexprs: Mapping[str, Any]
+    prepare: Callable[[], Any] | None = None
+
+    def __call__(self) -> Any:
+        """Enqueues one launch on the current stream; returns the compiled kernel."""
+        return self.fn[self.grid](*self.args, **self.constexprs)

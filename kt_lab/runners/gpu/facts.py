@@ -2,7 +2,10 @@
 
 import os
 import re
+import statistics
 from typing import Any
+
+from kt_lab.runners.gpu.protocols import EVENTS_L2, Protocol
 
 
 def gpu_slug(name: str) -> str:
@@ -62,6 +65,35 @@ def read_sensors(index: int = 0) -> dict[str, Any]:
         except Exception:  # one sensor that a virtual machine hides must not hide the others
             empty[name] = None
     return empty
+
+
+def ceilings(device: Any, flush: Any, protocol: Protocol) -> dict[str, Any]:
+    """Measures what a GPU can do at most, and what timing itself costs.
+
+    Args:
+        device: The torch device.
+        flush: The buffer that flushes the L2.
+        protocol: How `timer_floor_us`, the reading of an empty kernel, is taken.
+
+    Returns:
+        copy_bytes_per_s (read and written), timer_floor_us, flush_us, protocol and sensors.
+    """
+    import torch
+
+    source = torch.empty(2**30, dtype=torch.int8, device=device).random_(0, 100)
+    target = torch.empty_like(source)
+    small = torch.zeros(32, device=device)
+
+    def time_us(launch, repetitions, flush=flush, by=EVENTS_L2):
+        return statistics.median(by.time(launch, repetitions=repetitions, flush=flush))
+
+    return {
+        "copy_bytes_per_s": 2 * 2**30 / (time_us(lambda: target.copy_(source), 20) * 1e-6),
+        "timer_floor_us": time_us(lambda: small.add_(1), 50, by=protocol),
+        "flush_us": time_us(lambda: flush.zero_(), 20, flush=small),
+        "protocol": protocol.name,
+        "sensors": read_sensors(device.index),
+    }
 
 
 def _text(value: str | bytes) -> str:

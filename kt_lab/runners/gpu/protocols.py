@@ -19,8 +19,8 @@ class Protocol:
     Attributes:
         name: Stable identifier.
         rules: The rules with their reasons, in sentences.
-        time: The function that takes the samples: (launch, *, repetitions, flush, warm_up) ->
-            microseconds, one per repetition.
+        time: The function that takes the samples: (launch, *, repetitions, flush, warm_up,
+            prepare) -> microseconds, one per repetition.
     """
 
     name: str
@@ -28,8 +28,17 @@ class Protocol:
     time: Callable[..., list[float]]
 
 
+def _nothing() -> None:
+    """Stands for no preparation."""
+
+
 def time_launches(
-    launch: Callable[[], Any], *, repetitions: int, flush: Any, warm_up: int = 2
+    launch: Callable[[], Any],
+    *,
+    repetitions: int,
+    flush: Any,
+    warm_up: int = 2,
+    prepare: Callable[[], Any] | None = None,
 ) -> list[float]:
     """Returns `repetitions` samples in microseconds by the protocol EVENTS_L2.
 
@@ -38,14 +47,18 @@ def time_launches(
         repetitions: How many timed launches, >= 1.
         flush: A tensor of FLUSH_BYTES bytes to write before each launch.
         warm_up: Untimed launches first.
+        prepare: Called before every launch and its flush, untimed.
     """
     import torch
 
+    prepare = prepare or _nothing
     for _ in range(warm_up):
+        prepare()
         launch()
     events = [_pair() for _ in range(repetitions)]
     torch.cuda._sleep(_HEAD_START_CYCLES)
     for before, after in events:
+        prepare()
         flush.zero_()
         before.record()
         launch()
@@ -55,7 +68,12 @@ def time_launches(
 
 
 def time_graphs(
-    launch: Callable[[], Any], *, repetitions: int, flush: Any, warm_up: int = 2
+    launch: Callable[[], Any],
+    *,
+    repetitions: int,
+    flush: Any,
+    warm_up: int = 2,
+    prepare: Callable[[], Any] | None = None,
 ) -> list[float]:
     """Returns `repetitions` samples in microseconds by the protocol GRAPH_L2.
 
@@ -64,13 +82,16 @@ def time_graphs(
         repetitions: How many graphs of launches are timed, >= 1.
         flush: A tensor of FLUSH_BYTES bytes to write before each launch.
         warm_up: Untimed launches first; one at least, as nothing may be loaded during capture.
+        prepare: Called before every launch and its flush, and subtracted with the flush.
     """
     import torch
 
+    prepare = prepare or _nothing
     for _ in range(max(1, warm_up)):
+        prepare()
         launch()
-    full = _graph(lambda: (flush.zero_(), launch()))
-    bare = _graph(lambda: flush.zero_())
+    full = _graph(lambda: (prepare(), flush.zero_(), launch()))
+    bare = _graph(lambda: (prepare(), flush.zero_()))
     bare.replay()
     full.replay()
     with_launches = [_pair() for _ in range(repetitions)]

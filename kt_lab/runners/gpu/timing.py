@@ -5,12 +5,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kt_lab.errors import UsageError
 from kt_lab.kernels import device_module
+from kt_lab.kernels.device import Launch
 from kt_lab.runners.gpu.compiling import one_line
-from kt_lab.runners.gpu.facts import gpu_slug, read_sensors
+from kt_lab.runners.gpu.facts import ceilings, gpu_slug, read_sensors
 from kt_lab.runners.gpu.protocols import EVENTS_L2, FLUSH_BYTES, get_protocol
 from kt_lab.runners.workers import WorkerLost
 from kt_lab.trial import Config
@@ -51,7 +53,7 @@ class TimingService:
         self._properties = torch.cuda.get_device_properties(device)
         self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=self._device)
         self._loaded: dict[Subject, _Loaded] = {}
-        self._launchers: OrderedDict[tuple[Subject, Config], Callable] = OrderedDict()
+        self._launchers: OrderedDict[tuple[Subject, Config], Launch] = OrderedDict()
 
     def __call__(self, task: dict[str, Any]) -> dict[str, Any]:
         """Answers one task; its `do` names the method."""
@@ -81,24 +83,10 @@ class TimingService:
         Args:
             task: `protocol` by its short name; "events" if absent.
         """
-        torch = self._torch
         protocol = get_protocol(task.get("protocol", "events"))
-        source = torch.empty(2**30, dtype=torch.int8, device=self._device).random_(0, 100)
-        target = torch.empty_like(source)
-        small = torch.zeros(32, device=self._device)
-
-        def time_us(launch, repetitions, flush=self._flush, by=EVENTS_L2):
-            return statistics.median(by.time(launch, repetitions=repetitions, flush=flush))
-
         identity = self.do_identify({})
         identity.pop("uuid")  # names one card of somebody's; nothing that is stored needs it
-        return identity | {
-            "copy_bytes_per_s": 2 * 2**30 / (time_us(lambda: target.copy_(source), 20) * 1e-6),
-            "timer_floor_us": time_us(lambda: small.add_(1), 50, by=protocol),
-            "flush_us": time_us(lambda: self._flush.zero_(), 20, flush=small),
-            "protocol": protocol.name,
-            "sensors": read_sensors(self._device.index),
-        }
+        return identity | ceilings(self._device, self._flush, protocol)
 
     def do_load(self, task: dict[str, Any]) -> dict[str, Any]:
         """Makes the inputs and the reference of `subject`; returns the seconds it took."""
@@ -143,8 +131,7 @@ class TimingService:
         launch = self._launcher(subject, task["config"])
         if task["check"]:
             self._poison(subject)
-        kernel = launch()
-        self._torch.cuda.synchronize()
+        kernel = self._launch_once(launch)
         answer |= {
             "registers": getattr(kernel, "n_regs", None),
             "spills": getattr(kernel, "n_spills", None),
@@ -173,35 +160,46 @@ class TimingService:
         answer["check_s"] += time.perf_counter() - started
         return found
 
-    def _launcher(self, subject: Subject, config: Mapping[str, Any]) -> Callable[[], Any]:
+    def _launch_once(self, launch: Launch) -> Any:
+        if launch.prepare:
+            launch.prepare()
+        kernel = launch()
+        self._torch.cuda.synchronize()
+        return kernel
+
+    def _launcher(self, subject: Subject, config: Mapping[str, Any]) -> Launch:
         """Returns what enqueues one launch of a config."""
         key = subject, Config(config)
         if key not in self._launchers:
-            plan = device_module(subject.device).plan(
+            self._launchers[key] = device_module(subject.device).plan(
                 self._load(subject).inputs,
                 subject.workload,
                 key[1],
                 sms=self._properties.multi_processor_count,
             )
-            self._launchers[key] = lambda: plan.fn[plan.grid](*plan.args, **plan.constexprs)
             if len(self._launchers) > _KEPT_LAUNCHERS:
                 self._launchers.popitem(last=False)
         return self._launchers[key]
 
     def _time(
-        self, launch: Callable[[], Any], task: dict[str, Any], *, long: bool
+        self, launch: Launch, task: dict[str, Any], *, long: bool
     ) -> tuple[list[float], bool]:
         """Returns the samples, and whether timing stopped at the cut-off."""
         rule, asked = task["rule"], task["asked"]
-        take = get_protocol(task["protocol"]).time
+        take = partial(self._take, task["protocol"], launch)
         first = 1 if long else rule.first(asked)
-        samples = take(launch, repetitions=first, flush=self._flush, warm_up=0 if long else 2)
+        samples = take(repetitions=first, warm_up=0 if long else 2)
         rest = rule.rest(
             samples, asked=asked, best_us=task["best_us"], cutoff_us=task["cutoff_us"]
         )
         if rest:
-            samples += take(launch, repetitions=rest, flush=self._flush, warm_up=0)
+            samples += take(repetitions=rest, warm_up=0)
         return samples, rest is None
+
+    def _take(self, protocol: str, launch: Callable[[], Any], **wishes: Any) -> list[float]:
+        prepare = getattr(launch, "prepare", None)
+        time_samples = get_protocol(protocol).time
+        return time_samples(launch, flush=self._flush, prepare=prepare, **wishes)
 
     # -- right or wrong -------------------------------------------------------------------------
 
@@ -242,8 +240,7 @@ class TimingService:
         again = self._launcher(subject, config)
         for _ in range(_PROOFS):
             self._poison(subject)
-            again()
-            self._torch.cuda.synchronize()
+            self._launch_once(again)
             if self._difference(subject):
                 self._reload(subject)  # leave nothing behind for the next config
                 return wrong
@@ -278,19 +275,16 @@ class TimingService:
         Returns:
             `blocks_us`: [round][config], the median of the block in microseconds.
         """
-        take = get_protocol(task["protocol"]).time
-        launches = []
-        for config in task["configs"]:
-            launches.append(self._launcher(task["subject"], config))
-            launches[-1]()
-        self._torch.cuda.synchronize()
+        launches = [self._launcher(task["subject"], config) for config in task["configs"]]
+        for launch in launches:
+            self._launch_once(launch)
         blocks = []
         for number in range(task["first"], task["first"] + task["rounds"]):
             row = [0.0] * len(launches)
             order = range(len(launches))
             for at in reversed(order) if number % 2 else order:
-                samples = take(
-                    launches[at], repetitions=task["repetitions"], flush=self._flush, warm_up=1
+                samples = self._take(
+                    task["protocol"], launches[at], repetitions=task["repetitions"], warm_up=1
                 )
                 row[at] = statistics.median(samples)
             blocks.append(row)
@@ -300,12 +294,12 @@ class TimingService:
         """Times one config and the vendor path in alternation; returns both lists of samples."""
         loaded = self._load(task["subject"])
         launch = self._launcher(task["subject"], task["config"])
-        take = get_protocol(task.get("protocol", "events")).time
+        protocol = task.get("protocol", "events")
         ours: list[float] = []
         theirs: list[float] = []
         for _ in range(task["rounds"]):
-            ours += take(launch, repetitions=10, flush=self._flush)
-            theirs += take(loaded.baseline, repetitions=10, flush=self._flush)
+            ours += self._take(protocol, launch, repetitions=10)
+            theirs += self._take(protocol, loaded.baseline, repetitions=10)
         return {
             "samples_us": ours,
             "baseline_us": theirs,

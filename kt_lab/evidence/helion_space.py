@@ -1,0 +1,162 @@
+"""Helion's own space and measurements of a kernel in its language, for kt_lab's searchers."""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from helion import exc
+from helion.autotuner import config_fragment as fragments
+from helion.autotuner import search_algorithms
+
+from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo
+from kt_lab.space import ParameterSpace
+from kt_lab.trial import OK, Config, Measurement, Proposal
+
+_BATCH = 256  # more than any searcher asks for at once: Helion compiles a batch in parallel
+_STATUS = {"timeout": "timeout", "peer_compilation_fail": "compile_error"}
+
+
+class HelionSpace:
+    """The space of a bound kernel as a ParameterSpace, slot by slot of Helion's flat config.
+
+    Attributes:
+        space: One parameter per slot, and per element of a slot that holds a list; block sizes
+            and warps with their roles. Aliases that Helion normalises away stay in it.
+    """
+
+    def __init__(self, bound: Any):
+        """Reads the slots of `bound.config_spec`."""
+        self._generation = bound.config_spec.create_config_generation()
+        names = {
+            at: f"{key}_{position}" if is_sequence else key
+            for key, (slots, is_sequence) in self._generation._key_to_flat_indices.items()
+            for position, at in enumerate(slots)
+        }
+        self._slots = [_Slot(names[at], f) for at, f in enumerate(self._generation.flat_spec)]
+        default: dict[str, Any] = {}
+        for slot, value in zip(self._slots, self._generation.default_flat(), strict=True):
+            default |= slot.encode(value)
+        parameters = [p for slot in self._slots for p in slot.parameters]
+        self.space = ParameterSpace(parameters, default=default)
+
+    def helion(self, config: Config) -> Any:
+        """Returns Helion's config; raises its InvalidConfig where it refuses the combination."""
+        return self._generation.unflatten([slot.decode(config) for slot in self._slots])
+
+
+class _Slot:
+    """One slot of a flat config: its parameters, and its value in them."""
+
+    def __init__(self, name: str, fragment: Any):
+        self._list = isinstance(fragment, fragments.ListOf)
+        self._inner = fragment.inner if self._list else fragment
+        count = fragment.length if self._list else 1
+        self._names = [f"{name}_{i}" for i in range(count)] if self._list else [name]
+        self._values = _values(self._inner)
+        self.parameters = [_parameter(n, self._inner, self._values) for n in self._names]
+
+    def encode(self, value: Any) -> dict[str, Any]:
+        values = value if self._list else [value]
+        return {n: self._code(v) for n, v in zip(self._names, values, strict=True)}
+
+    def decode(self, config: Config) -> Any:
+        found = [config[n] for n in self._names]
+        if self._values is not None:
+            found = [self._values[code] for code in found]
+        return found if self._list else found[0]
+
+    def _code(self, value: Any) -> Any:
+        return value if self._values is None else self._values.index(value)
+
+
+def _values(fragment: Any) -> list | None:
+    """Returns what a position stands for; None where values stand for themselves."""
+    if isinstance(fragment, fragments.EnumFragment):
+        return list(fragment.choices)
+    if isinstance(fragment, fragments.PermutationFragment):
+        return [list(order) for order in itertools.permutations(range(fragment.length))]
+    return None
+
+
+def _parameter(name: str, fragment: Any, values: list | None) -> Parameter:
+    if values is not None:
+        return Choice(name, tuple(range(len(values))))
+    if isinstance(fragment, fragments.BooleanFragment):
+        return Flag(name)
+    role = {
+        fragments.Category.BLOCK_SIZE: "tile",
+        fragments.Category.NUM_WARPS: "warps",
+    }.get(fragment.category())
+    kind = PowerOfTwo if isinstance(fragment, fragments.PowerOfTwoFragment) else Integer
+    return kind(name, fragment.low, fragment.high, role=role)
+
+
+class HelionRunner:
+    """Measures with Helion's own provider: its precompilation, its worker, its timing.
+
+    What was submitted since the last answer is one batch, compiled in parallel as Helion does.
+    """
+
+    live = True
+
+    def __init__(self, bound: Any, args: Sequence[Any], space: HelionSpace):
+        """Prepares Helion's provider, which compiles and runs the default config."""
+        self._began = time.perf_counter()
+        self._space = space
+        self._search = search_algorithms["LFBOTreeSearch"](bound, args)  # only to measure with
+        self._search._prepare()
+        self._search.benchmark_provider.setup()
+        self._queue: list[Proposal] = []
+        self._ready: deque[tuple[Proposal, Measurement]] = deque()
+
+    @property
+    def free(self) -> int:
+        """How many more proposals a batch takes."""
+        return max(0, _BATCH - len(self._queue))
+
+    @property
+    def pending(self) -> int:
+        """Proposals that were not answered yet."""
+        return len(self._queue) + len(self._ready)
+
+    @property
+    def now(self) -> float:
+        """Wall-clock seconds since the provider was made."""
+        return time.perf_counter() - self._began
+
+    def submit(self, proposals: Sequence[Proposal]) -> None:
+        """Queues proposals for the next batch."""
+        self._queue += proposals
+
+    def next(self) -> tuple[Proposal, Measurement]:
+        """Measures the batch that waits, if no earlier answer is left; returns one answer."""
+        if not self._ready:
+            self._measure()
+        return self._ready.popleft()
+
+    def close(self) -> None:
+        """Ends Helion's worker."""
+        self._search.benchmark_provider.cleanup()
+
+    def _measure(self) -> None:
+        batch, self._queue = self._queue, []
+        valid = []
+        for proposal in batch:
+            try:
+                valid.append((proposal, self._space.helion(proposal.config)))
+            except exc.InvalidConfig as error:
+                told = Measurement("invalid", error=str(error).splitlines()[0][:200])
+                self._ready.append((proposal, told))
+        results = self._search.benchmark_batch([config for _, config in valid]) if valid else []
+        for (proposal, _), result in zip(valid, results, strict=True):
+            self._ready.append((proposal, _measurement(result)))
+
+
+def _measurement(result: Any) -> Measurement:
+    compile_s = result.compile_time or 0.0
+    if result.perf < float("inf"):
+        return Measurement(OK, (result.perf * 1e3,), compile_s=compile_s)
+    status = _STATUS.get(result.status, "launch_error")
+    return Measurement(status, compile_s=compile_s, error=f"Helion says {result.status}")
