@@ -42,7 +42,7 @@ def tune(
         while True:
             left = budget.left(Spent(trials=len(asked), seconds=_machine_s(runner, search_s)))
             if runner.free and left.seconds > 0 and not searcher.done:
-                proposals, seconds = _timed(searcher.ask, runner.free)
+                proposals, seconds = _timed(searcher, "ask", runner.free)
                 search_s += seconds
                 runner.submit(_affordable(proposals, asked, left.trials))
             if not runner.pending:
@@ -55,7 +55,7 @@ def tune(
             measured.add(proposal.config)
             trial = Trial(len(trials), proposal, measurement, first, now, search_s)
             trials.append(trial)
-            search_s += _timed(searcher.tell, [trial])[1]
+            search_s += _timed(searcher, "tell", [trial])[1]
             if on_trial:
                 on_trial(trial)
     except KeyboardInterrupt:
@@ -66,11 +66,18 @@ def tune(
     return History(trials)
 
 
-def _timed(call: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
-    """Returns what a call returns, and the CPU seconds that it took of this thread."""
-    began = time.thread_time()
-    found = call(argument)
-    return found, time.thread_time() - began
+def _timed(searcher, name: str, argument: Any) -> tuple[Any, float]:
+    """Returns what a method returns, and the CPU seconds of its threads that it took.
+
+    A peer that owns its loop runs in a thread of its own and counts it in `thread_s`.
+    """
+
+    def spent() -> float:
+        return time.thread_time() + getattr(searcher, "thread_s", 0.0)
+
+    began = spent()
+    found = getattr(searcher, name)(argument)
+    return found, spent() - began
 
 
 def _machine_s(runner: Runner, search_s: float) -> float:

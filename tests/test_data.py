@@ -1,5 +1,6 @@
 """What ships in data/: every landscape against its manifest, every published number."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from kt_lab.datasheet import BEGIN, END, datasheet, markdown
+from kt_lab.evidence import readme as evidence
 from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.landscape import Landscape, data_directory, landscapes
 from kt_lab.study import LANES, headline, load_study, ratio_tables
@@ -88,3 +90,29 @@ def test_every_latency_in_the_readme_is_recomputed_from_its_landscape():
         assert best == f"{row['optimum_us']:.2f}"
         assert floor == f"{row['bytes_floor_us']:.2f}"
         assert vendor == f"{row['vendor_us']:.2f}"
+
+
+def test_the_account_of_the_evidence_is_what_was_stored():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.partition(evidence.BEGIN)[2].partition(evidence.END)[0].strip() == evidence.block()
+
+
+def test_the_evidence_shows_what_it_must():
+    stored = {p.stem: json.loads(p.read_text()) for p in (ROOT / "data/evidence").glob("*.json")}
+    rates = {row["workload"].split("/")[0]: row for row in stored["pipeline"]["rows"]}
+    assert rates["softmax"]["trials_per_s"] >= 30
+    assert rates["int4_gemm"]["trials_per_s"] >= 15
+    storm = stored["faults"]["storm"]
+    assert storm["lost"] == storm["wrong_account"] == 0
+    assert all(sum(found.values()) >= 20 for found in storm["statuses"].values())
+    assert not stored["faults"]["caller_holds_a_cuda_context"]
+    for name in ("interrupts", "interrupts-live"):
+        rows = stored[name]["rows"]
+        assert sum(row["interrupts"] + row["kills"] for row in rows) >= 40
+        assert sum(row["lost"] + row["doubled"] for row in rows) == 0
+    confirmation = stored["confirmation"]
+    assert all(row["high"] <= 0.05 for row in confirmation["level_total"])
+    assert sum(row["duels"] for row in confirmation["level_total"]) >= 1000
+    power = {row["test"]: row["rate"] for row in confirmation["power_total"]}
+    assert power["ratio 0.98"] >= 0.9
+    assert stored["duels"]["upper_95"] <= 0.05

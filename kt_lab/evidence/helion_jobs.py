@@ -21,6 +21,7 @@ from kt_lab.budget import Budget
 from kt_lab.evidence.side_by_side import WAIT_S, Bench, judged, locked, race
 from kt_lab.runners.gpu.compiling import one_line
 from kt_lab.runners.gpu.facts import read_sensors
+from kt_lab.runners.workers import usable_cores
 from kt_lab.search import make_searcher
 from kt_lab.trial import History
 from kt_lab.tune import tune
@@ -34,6 +35,8 @@ def tune_helion(task: dict[str, Any]) -> dict[str, Any]:
 
     from kt_lab.evidence.helion_kernels import arguments, bound
 
+    # Helion starts a compile process per core that it counts: pinned to some, it must count those.
+    os.cpu_count = usable_cores
     imported_s = time.time() - task["began"]
     metrics: dict[str, Any] = {}
     register_post_autotune_hook(lambda found: metrics.update(found.to_dict()))

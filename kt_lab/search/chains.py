@@ -84,11 +84,9 @@ class ChainSearcher(Searcher):
             ready = [w for w in self._waiting if all(c in self._values for c in w.configs)]
             if self._waiting and not ready:
                 return False
-            if len(self._values) >= self._size:
-                break
             for waiting in ready:
                 self._resume(waiting)
-            if not self._waiting:
+            if not self._waiting or len(self._values) >= self._size:
                 break
         self.done = not self._queue
         return not self.done

@@ -61,7 +61,7 @@ def check_pending(make: Make) -> None:
 
 
 def check_determinism(make: Make) -> None:
-    """The same seed told the same readings proposes the same; other seeds differ, if any matter."""
+    """The same seed and readings give the same proposals; other seeds others, if seeds matter."""
     space = small_space()
     runs = [facts(drive(make(space, seed=s), bowl(space))) for s in (3, 3, 4, 5)]
     assert runs[0] == runs[1], "the same seed and readings must give the same proposals"

@@ -3,9 +3,9 @@
 Reproduces `strategies/genetic_algorithm.py` of Kernel Tuner 1.5.0; its defaults come from a tuning
 of its hyperparameters (Willemsen et al., "Tuning the Tuner", arXiv 2509.26300):
 
-- `generate_population`: `population` distinct random configs, the first replaced by the start (here
-  the default config, then the prior's). When that is fewer than 2 or more than half of the space,
-  it becomes round(3 * size / generations), within 2 and what was asked for;
+- `generate_population`: `population` distinct random configs, the first replaced by the start
+  (here the default config; the prior's configs follow it). More than half of the space becomes
+  round(3 * size / generations), at least 2;
 - `weighted_choice`: parents are ranked by latency, and rank floor(B * n) is drawn with
   B ~ Beta(1, 2.5) until two ranks differ;
 - `crossover`: both children of the chosen method, each repaired: an invalid one is replaced by a
@@ -20,7 +20,6 @@ Children that were measured before are free, as in Kernel Tuner. A generation is
 """
 
 import itertools
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,8 +1,22 @@
 """Max-Q: max-reward Q-learning over single moves, as PerfDojo plays programs.
 
-The game (Ivanov et al., "PerfDojo", SC '25, arXiv 2511.03586, as far as it is published; the update
-rule is Gottipati et al.'s, see `kt_lab.search.max_reward`): a state is a config, a move changes
-it to a neighbour (`Space.neighbours`: one parameter, one step), and
+PerfDojo (Ivanov et al., SC '25, arXiv 2511.03586) learns by the max-Bellman rule of Gottipati et
+al. (arXiv 2010.03744), whose equations are in `kt_lab.search.max_reward`. What is published of its
+game is followed; what is not (network, schedules, starts, when an episode ends) is this module's.
+
+- State: a config. Move: to one of `Space.neighbours`, deterministic; or to stop.
+- Reward: r(s, a, s') = T_ref / T(s'), speed-up over the default config, never over the step
+  before (which PerfDojo found unstable); 0 if s' fails, which ends the episode. Where the default
+  fails, T_ref is the first reading that does not. A reading is kept, so r is deterministic too.
+- Stopping is moving to s itself: Q(s, stop) = r(s), known without learning.
+- r depends on s' only, hence so does Q*(s, a) = max(r(s'), gamma * max_{a'} Q*(s', a')): the
+  features of a move are the encoding of s' (an afterstate), standardised over random configs.
+- Behaviour: measured configs teach by replay, walking to them again brings nothing; so a move
+  leads to an unmeasured neighbour. With probability epsilon it is a random one, else the one of
+  the highest Q, or to stop when that is below Q(s, stop). Each episode's first move is made;
+  arriving at its start counts as a move too, from nowhere in particular.
+
+Any Space will do. Several actors play at once, each its own episode, and share what they learn.
 """
 
 import math
@@ -11,147 +25,221 @@ from typing import ClassVar
 
 import numpy as np
 
+from kt_lab.search.approximators import KernelRidge, Network
 from kt_lab.search.base import Options, option
 from kt_lab.search.chains import Chain, ChainSearcher
 from kt_lab.search.max_reward import Episode, Epsilon, MaxQLearner, Table
-from kt_lab.search.network import Network
 from kt_lab.trial import Config
 
-_SAMPLE = 256
+_SAMPLE = 256  # random configs that features are standardised over
+_DIGITS = 6  # of a value that moves are compared by
+_TRIALS = 200  # that epsilon's descent is fitted to without a budget of trials
 
 
 @dataclass(frozen=True)
 class MaxQOptions(Options):
-    actors: int = option(4, "a.", low=1, high=1000)
-    episode: int = option(16, "a.", low=1, high=10_000)
-    gamma: float = option(0.9, "a.", low=0.0, high=0.9999)
-    n_step: int = option(1, "a.", low=1, high=1000)
-    double: bool = option(True, "a.")
-    learner: str = option("network", "a.", choices=("network", "table"))
-    epsilon_start: float = option(1.0, "a.", low=0.0, high=1.0)
-    epsilon_end: float = option(0.05, "a.", low=0.0, high=1.0)
-    epsilon_share: float = option(0.6, "a.", low=0.0, high=1.0)
-    updates: int = option(2, "a.", low=1, high=100)
-    batch: int = option(64, "a.", low=1, high=10_000)
-    hidden: int = option(32, "a.", low=1, high=1000)
-    rate: float = option(3e-3, "a.", low=0.0, high=1.0)
-    target_rate: float = option(0.05, "a.", low=0.0, high=1.0)
-    start: str = option("mixed", "a.", choices=("mixed", "default", "incumbent", "random"))
-    stopk: float = option(1.0, "a.")
-    reward: str = option("speedup", "a.", choices=("speedup", "log"))
+    """Options of `max_q`."""
+
+    actors: int = option(
+        4,
+        "Episodes played side by side; as many compile lanes are busy.",
+        unit="episodes",
+        low=1,
+        high=1000,
+    )
+    moves: int = option(3, "Moves per episode at most.", unit="moves", low=1, high=10_000)
+    start: str = option(
+        "mixed",
+        "Where episodes begin: at the default config, at the fastest one (while they have an "
+        "unmeasured neighbour, then at the next fastest that has), at a random unmeasured one; "
+        'mixed: at random with probability epsilon, else "incumbent".',
+        choices=("mixed", "default", "incumbent", "random"),
+    )
+    gamma: float = option(
+        0.9, "Discount per move; 0 learns the next reward alone.", low=0.0, high=0.9999
+    )
+    steps: int = option(
+        1, "Played steps per target before it bootstraps.", unit="moves", low=1, high=1000
+    )
+    learner: str = option(
+        "kernel",
+        "kernel: regression refitted after every move, which learns most from few readings; "
+        "network: by gradient steps, as PerfDojo's; table: no generalisation, all unmeasured "
+        "moves are alike.",
+        choices=("kernel", "network", "table"),
+    )
+    batch: int = option(
+        256,
+        "Transitions per update; all of them while there are no more.",
+        unit="transitions",
+        low=1,
+        high=10_000,
+    )
+    updates: int = option(1, "Updates per move.", unit="updates", low=1, high=1000)
+    scale: float = option(
+        0.5,
+        "Kernel: length scale, in standard deviations of a feature.",
+        unit="standard deviations",
+        low=0.001,
+        high=1000.0,
+    )
+    ridge: float = option(
+        0.1, "Kernel: noise, as a share of the signal's variance.", low=1e-6, high=1000.0
+    )
+    hidden: int = option(
+        32, "Network: units in each of two layers.", unit="units", low=1, high=1000
+    )
+    learning_rate: float = option(0.01, "Network: step size of Adam.", low=0.0, high=1.0)
+    target_rate: float = option(
+        0.05, "Network: share by which its slow copy follows per update.", low=0.0001, high=1.0
+    )
+    double: bool = option(True, "Network: let it choose what its slow copy values.")
+    epsilon_start: float = option(
+        0.3, "Share of random moves at the beginning.", low=0.0, high=1.0
+    )
+    epsilon_end: float = option(0.05, "Share of random moves in the end.", low=0.0, high=1.0)
+    epsilon_share: float = option(
+        0.6,
+        "Share of the budget's trials (of 200 without one) over which it falls.",
+        low=0.0,
+        high=1.0,
+    )
+    reward: str = option(
+        "speedup",
+        "speedup: T_ref / T; log: log2(1 + T_ref / T), for spaces that span more than a factor "
+        "of 30.",
+        choices=("speedup", "log"),
+    )
 
 
 class MaxQSearch(ChainSearcher):
+    """Plays episodes of single moves and learns where the fastest reachable config lies."""
+
     name: ClassVar[str] = "max_q"
     Options: ClassVar[type] = MaxQOptions
+
+    def __init__(self, space, *, seed, budget=None, prior=None, **options):
+        """Takes a space of any kind; see `Searcher`."""
+        super().__init__(space, seed=seed, budget=budget, prior=prior, **options)
+        options = self.options
+        trials = budget.trials if budget and budget.trials else _TRIALS
+        self._epsilon = Epsilon(
+            options.epsilon_start, options.epsilon_end, options.epsilon_share * trials
+        )
+        self._reference = math.inf  # microseconds: T_ref
+        self._offers: dict[Config, tuple[list[Config], np.ndarray]] = {}
+        self._closed: set[Config] = set()  # known without unmeasured neighbours
+        self._learned: set[Config] = set()
+        self._learner: MaxQLearner | None = None  # made at the first ask
+
+    # -- episodes -----------------------------------------------------------------------------
 
     def _chains(self) -> int:
         return self.options.actors
 
-    def _open(self) -> None:
-        options = self.options
-        streams = [np.random.default_rng(s) for s in np.random.SeedSequence((self.seed, 1)).spawn(3)]
-        sample = self.space.encode(self.space.sample(_SAMPLE, rng=streams[0]))
-        self._center, spread = sample.mean(axis=0), sample.std(axis=0)
-        self._spread = np.where(spread > 0, spread, 1.0)
-        if options.learner == "network":
-            model = Network(
-                sample.shape[1], hidden=(options.hidden,) * 2, rate=options.rate, rng=streams[1]
-            )
-        else:
-            model = Table(alpha=0.5)
-        self._learner = MaxQLearner(
-            model, rng=streams[2], double=options.double, batch=options.batch,
-            rate=options.target_rate if options.learner == "network" else 1.0,
-        )
-        trials = self.budget.trials if self.budget and self.budget.trials else 200
-        self._epsilon = Epsilon(
-            options.epsilon_start, options.epsilon_end, options.epsilon_share * trials
-        )
-        self._reference = math.inf
-        self._spent = set()
-        self._offers: dict[Config, tuple[list[Config], np.ndarray]] = {}
-        super()._open()
-
-    def _chain(self, rng):
-        default = self.space.default
-        yield "start", [default]
-        start = default
-        first = True
-        while True:
-            if not first or self.first_taken:
-                start = self._begin(rng)
-            self.first_taken = True; first = False
-            if start is None: return
+    def _chain(self, rng: np.random.Generator) -> Chain:
+        if self._learner is None:
+            self._prepare()
+            yield from self._play(self.space.default, rng)
+        yield "start", [self.space.default]
+        while (start := self._begin(rng)) is not None:
             yield from self._play(start, rng)
 
-    first_taken = False
-
-    def _begin(self, rng):
+    def _begin(self, rng: np.random.Generator) -> Config | None:
+        """Returns where the next episode starts; None when every config was seen."""
         rule = self.options.start
         if rule == "mixed":
             rule = "random" if rng.random() < self._epsilon(len(self._values)) else "incumbent"
-        if rule == "random":
-            return self._start()
-        if rule == "default" and self._fresh(self.space.default):
-            return self.space.default
-        for c in sorted((c for c, v in self._values.items() if c not in self._spent and math.isfinite(v)), key=self._values.get):
-            if self._fresh(c): return c
-            if all(m in self._values for m in self._offer(c)[0]): self._spent.add(c)
+        default = [self.space.default] if rule == "default" else []
+        ok = (c for c, value in self._values.items() if math.isfinite(value))
+        ranked = [] if rule == "random" else sorted(ok, key=self._values.get)
+        for config in default + ranked:
+            if config not in self._closed:
+                if self._fresh(config):
+                    return config
+                if all(c in self._values for c in self._offer(config)[0]):
+                    self._closed.add(config)
         return self._start()
 
-    def _fresh(self, config):
-        return [i for i, c in enumerate(self._offer(config)[0]) if c not in self._values and c not in self._pending]
-
-    def _play(self, config, rng):
-        options = self.options
-        [value] = yield "start", [config]
-        if not math.isfinite(value):
-            return
-        episode, path = Episode(n=options.n_step, gamma=options.gamma), {config}
-        for _ in range(options.episode):
-            move = self._choose(config, path, rng)
+    def _play(self, config: Config, rng: np.random.Generator) -> Chain:
+        """Plays one episode and learns from it."""
+        options, origin = self.options, "start"
+        episode = Episode(n=options.steps, gamma=options.gamma)
+        for moved in range(options.moves + 1):
+            [value] = yield origin, [config]
+            ok = math.isfinite(value)
+            offered = self._offer(config)[1] if ok else self._features([])
+            if config not in self._learned:
+                self._learned.add(config)
+                [x] = self._features([config])
+                self._learner.remember(episode.step(x, self._reward(value), offered))
+                for _ in range(options.updates):
+                    self._learner.learn()
+            may_move = ok and moved < options.moves
+            move = self._choose(config, rng, may_stop=moved > 0) if may_move else None
             if move is None:
                 break
-            [value] = yield "move", [move]
-            config = move
-            path.add(config)
-            alive = math.isfinite(value)
-            offered = self._offer(config)[1] if alive else np.zeros((0, len(self._center)))
-            self._learner.remember(episode.step(self._features([config])[0], self._reward(value), offered))
-            for _ in range(options.updates):
-                self._learner.learn()
-            if not alive:
-                break
+            config, origin = move, "move"
         self._learner.remember(episode.end())
 
-    def _choose(self, config, path, rng):
+    def _choose(self, config: Config, rng: np.random.Generator, *, may_stop: bool):
+        """Returns the next config, epsilon-greedily; None to stop."""
+        fresh = self._fresh(config)
         configs, features = self._offer(config)
-        pool = self._fresh(config)
-        if not pool:
-            return None
-        if rng.random() < self._epsilon(len(self._values)):
-            return configs[pool[rng.integers(len(pool))]]
-        q = self._learner.values(features[pool])
-        if len(path) > 1 and q.max() < self.options.stopk * self._reward(self._values[config]):
-            return None
-        best = np.flatnonzero(q == q.max())
-        return configs[pool[best[rng.integers(len(best))]]]
+        if fresh and rng.random() >= self._epsilon(len(self._values)):
+            # Rounded, so that the last bits, which differ between machines, decide nothing.
+            values = np.round(self._learner.values(features[fresh]), _DIGITS)
+            if may_stop and values.max() < self._reward(self._values[config]):
+                return None
+            fresh = [fresh[i] for i in np.flatnonzero(values == values.max())]
+        return configs[fresh[rng.integers(len(fresh))]] if fresh else None
 
-    def _offer(self, config):
+    # -- the game -----------------------------------------------------------------------------
+
+    def _offer(self, config: Config) -> tuple[list[Config], np.ndarray]:
+        """Returns the neighbours of a config and their features, shape (k, width)."""
         if config not in self._offers:
             near = self.space.neighbours(config)
             self._offers[config] = near, self._features(near)
         return self._offers[config]
 
-    def _features(self, configs):
-        if not configs: return np.zeros((0, len(self._center)))
+    def _fresh(self, config: Config) -> list[int]:
+        """Returns which of a config's neighbours nobody measured or is measuring."""
+        known, pending = self._values, self._pending
+        offered = enumerate(self._offer(config)[0])
+        return [i for i, c in offered if c not in known and c not in pending]
+
+    def _reward(self, value: float) -> float:
+        """Returns the reward of a reading in microseconds: 0 for a failure."""
+        if math.isinf(self._reference):
+            default = self._values[self.space.default]
+            self._reference = default if math.isfinite(default) else value
+        if math.isinf(value):
+            return 0.0
+        speedup = self._reference / value
+        return math.log2(1 + speedup) if self.options.reward == "log" else speedup
+
+    def _features(self, configs: list[Config]) -> np.ndarray:
+        if not configs:
+            return np.zeros((0, len(self._center)))
         return (self.space.encode(configs) - self._center) / self._spread
 
-    def _reward(self, value):
-        if not math.isfinite(self._reference):
-            d = self._values[self.space.default]
-            self._reference = d if math.isfinite(d) else value
-        if not math.isfinite(value): return 0.0
-        r = self._reference / value
-        return math.log2(1 + r) if self.options.reward == "log" else r
+    def _prepare(self) -> None:
+        """Makes the learner."""
+        options = self.options
+        # Streams of their own: how many actors there are does not change the learner.
+        draws, weights, replay = np.random.default_rng((self.seed, 1)).spawn(3)
+        sample = self.space.encode(self.space.sample(_SAMPLE, rng=draws))
+        spread = sample.std(axis=0)
+        self._center, self._spread = sample.mean(axis=0), np.where(spread > 0, spread, 1.0)
+        model, rate = Table(), 1.0
+        if options.learner == "kernel":
+            model = KernelRidge(scale=options.scale, ridge=options.ridge)
+        elif options.learner == "network":
+            hidden, rate = (options.hidden, options.hidden), options.target_rate
+            model = Network(
+                sample.shape[1], hidden=hidden, rate=options.learning_rate, rng=weights
+            )
+        self._learner = MaxQLearner(
+            model, rng=replay, double=options.double, rate=rate, batch=options.batch
+        )

@@ -19,7 +19,7 @@ any played path bound Q* from below, so that old paths need no correction.
 
 A state is known by the features of the moves that it offers: a move's features are all that the
 learner ever sees, so configs and programs are learned alike. Q- is a copy of the model that
-follows it slowly.
+follows it slowly, or the model itself.
 """
 
 import copy
@@ -43,7 +43,7 @@ class Model(Protocol):
         """Moves the values of `x` towards targets `y`, shape (n,)."""
 
     def follow(self, other: "Model", rate: float) -> None:
-        """Moves its own state by a share of the way towards another model's (Polyak)."""
+        """Moves its state by a share of the way towards another's (Polyak); if Q- is a copy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,9 +170,11 @@ class MaxQLearner:
                 self._oldest = (self._oldest + 1) % self._capacity
 
     def learn(self) -> None:
-        """Does one update on a random batch; nothing while there is no transition."""
-        if self._memory:
-            drawn = self._rng.integers(len(self._memory), size=self._batch)
+        """Does one update on a random batch, on everything while that is no more than one."""
+        if 0 < len(self._memory) <= self._batch:
+            self.update(self._memory)
+        elif self._memory:
+            drawn = self._rng.choice(len(self._memory), self._batch, replace=False)
             self.update([self._memory[i] for i in drawn])
 
     def update(self, batch: list[Transition]) -> None:

@@ -9,8 +9,8 @@ counts it as a member of its generation, with the genes that were measured. Optu
 - "gp": Gaussian process, Matern 5/2 with automatic relevance, log expected improvement,
   `GPSampler`; needs torch, and about a second of CPU time per ask. A failure counts as the worst
   finite reading;
-- "cmaes": covariance matrix adaptation, `CmaEsSampler`; needs cmaes. Unordered parameters are drawn
-  at random, for it models none; a space with one ordered parameter is searched at random;
+- "cmaes": covariance matrix adaptation, `CmaEsSampler`; needs cmaes. Choices and flags are drawn
+  at random, for it models none of them;
 - "qmc": Sobol' points, `QMCSampler`, scrambled, or every seed would run alike;
 - "random": independent uniform parameters, `RandomSampler`;
 - "nsgaii", "nsgaiii": genetic algorithms, here with one objective.
@@ -105,7 +105,9 @@ class OptunaSearch(TPESearch):
             return getattr(optuna.samplers, kind)(seed=self.seed % 2**32, **given)
 
     def _ask(self) -> tuple[Config, bool, int]:
-        with _unwarned():  # that gp reads an infinite value as the worst finite one: it is meant to
+        with (
+            _unwarned()
+        ):  # that gp reads an infinite value as the worst finite one: it is meant to
             return super()._ask()
 
 

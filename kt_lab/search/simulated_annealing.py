@@ -13,10 +13,11 @@ Reproduces `strategies/simulated_annealing.py` of Kernel Tuner 1.5.0, constraint
   Tuner's: tuned for it) a chain freezes when 75 % of L is spent;
 - more than 100 steps in a row to known configs, which are free: on from a random config.
 
-Kernel Tuner runs one chain and stops when it is frozen. Here `chains` share the budget equally;
-one that is frozen starts again from a config that nobody measured, with a schedule fitted to what
-is left of its share (to L again once that is spent, or with a budget in seconds only). The
-first chain starts from the default config (Kernel Tuner: from `x0`, else at random).
+Kernel Tuner runs one chain and stops when it is frozen (`chains=1, restart=False`). Here `chains`
+share the budget equally; one that is frozen starts again from a config that nobody measured, with
+a schedule fitted to what is left of its share (to L again once that is spent, or without a budget
+of trials). The first chain starts from the default config (Kernel Tuner: from `x0`, else at
+random).
 """
 
 import math
@@ -56,7 +57,7 @@ class SimulatedAnnealingOptions(Options):
         high=0.999999,
     )
     chains: int = option(
-        1,
+        4,
         "Chains side by side, each with its share of the budget; as many compile lanes are busy.",
         unit="chains",
         low=1,

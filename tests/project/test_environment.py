@@ -19,7 +19,7 @@ PROMISED = {
     "core": {"numpy", "pandas", "pyarrow", "scipy", "scikit-learn", "optuna"},
     "lab": {"jupyterlab", "ipywidgets", "matplotlib", "seaborn", "papermill", "tqdm"},
     "gpu": {"torch", "triton", "nvidia-ml-py"},
-    "peers": {"helion", "kernel-tuner"},
+    "peers": {"helion", "kernel-tuner", "packaging"},
     "programs": {"gymnasium", "torch", "ziglang"},
     "dask": {"distributed"},
 }

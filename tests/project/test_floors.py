@@ -11,13 +11,15 @@ from tests.project.source_tree import FLOOR_OF, is_within, sources, tree, unit
 EXCEPTIONS = {("kt_lab.search.conformance", "kt_lab.runners.synthetic")}
 
 CORE = {"numpy", "pandas", "pyarrow", "scipy", "sklearn", "optuna"}
-DEVICE = ("kt_lab.kernels.device", "kt_lab.runners", "kt_lab.inspect", "kt_lab.capture", "kt_lab.evidence", "kt_lab.programs")
+MEASURING = ("kt_lab.runners", "kt_lab.inspect", "kt_lab.capture", "kt_lab.evidence")
+DEVICE = ("kt_lab.kernels.device", *MEASURING, "kt_lab.programs")
 # Optional dependency -> the only places that may import it.
 PLACES = {
     "torch": (*DEVICE, "kt_lab.search.peers"),
     "triton": (*DEVICE, "kt_lab.decisions"),  # a stored winner as a triton.Config
     "pynvml": ("kt_lab.runners", "kt_lab.provenance", "kt_lab.doctor"),
     "helion": ("kt_lab.search.peers", "kt_lab.evidence"),
+    "threadpoolctl": ("kt_lab.search",),  # a requirement of scikit-learn
     "joblib": ("kt_lab.search.peers",),
     "kernel_tuner": ("kt_lab.search.peers",),
     "gymnasium": ("kt_lab.programs",),
@@ -143,13 +145,7 @@ def test_optional_dependencies_stay_in_their_places():
 
 
 def test_device_code_is_imported_by_measuring_and_inspection_only():
-    allowed = (
-        "kt_lab.kernels.device",
-        "kt_lab.runners",
-        "kt_lab.inspect",
-        "kt_lab.capture",
-        "kt_lab.evidence",
-    )
+    allowed = ("kt_lab.kernels.device", *MEASURING)
     broken = [
         f"{module} imports {name}"
         for module in sources()

@@ -46,6 +46,8 @@ def _time(task):
             "timer_floor_us": 2.0,
             "flush_us": 80.0,
         }
+    if task["do"] == "load":
+        return {"seconds": 0.0}
     text = repr(sorted(task["config"].items()))
     digest = int(hashlib.sha256(text.encode()).hexdigest(), 16)
     if digest % 53 == 0:

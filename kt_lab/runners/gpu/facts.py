@@ -24,17 +24,24 @@ def gpu_uuid(index: int = 0) -> str | None:
 
     None where NVML does not say. CUDA_VISIBLE_DEVICES may name GPUs by number or by identity.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         import pynvml
 
-        pynvml.nvmlInit()
-        name = visible.split(",")[index].strip() if visible else str(index)
-        if not name.isdigit():
-            return name
-        return _text(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(int(name))))
+        return _text(pynvml.nvmlDeviceGetUUID(_handle(index)))
     except Exception:  # no package, no driver, no such GPU: the timing process will say which
         return None
+
+
+def _handle(index: int) -> Any:
+    """Returns NVML's handle of the GPU that CUDA calls `index`."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    name = visible.split(",")[index].strip() if visible else str(index)
+    if name.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(name))
+    return pynvml.nvmlDeviceGetHandleByUUID(name)
 
 
 def read_sensors(index: int = 0) -> dict[str, Any]:
@@ -45,10 +52,9 @@ def read_sensors(index: int = 0) -> dict[str, Any]:
     try:
         import pynvml
 
-        pynvml.nvmlInit()
+        handle = _handle(index)
     except Exception:  # no package, no driver, no permission: all the same to a reader
         return empty
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     readers = {
         "driver": lambda: _text(pynvml.nvmlSystemGetDriverVersion()),
         "sm_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),

@@ -41,6 +41,25 @@ class GpuRunner:
     The calling process never touches the GPU: a kernel that faults, hangs or writes where it
     should not costs a worker process, its config gets a status, and the run goes on. The GPU is
     locked for as long as the runner is open, across processes.
+
+    Args:
+        workload: A workload, or the key of a registered one.
+        kernel: The workload's kernel, where it is not registered.
+        space: What may be measured; None: all of the kernel's space. An inspection prunes it
+            (`kt_lab.inspect`).
+        device: Index of the GPU as CUDA counts them.
+        protocol: Short name of the timing protocol: "events" or "graph".
+        rule: Adaptive repetitions.
+        compile_workers: Compile processes; None: one per core that may be used.
+        share_duplicates: Time identical launches (same binary, same grid) once.
+        limits: How long a compilation or a timing task may take.
+        wait_s: How long to wait for a GPU that another run holds.
+        cache: Folder of Triton's compile cache; None: Triton's own.
+        services: The worker services as module:function.
+
+    Raises:
+        GpuBusy: Another run holds the GPU.
+        UsageError: There is no working GPU.
     """
 
     live = True  # its clock is the wall's: the searcher's own seconds are in it already
@@ -61,27 +80,7 @@ class GpuRunner:
         cache: Path | str | None = None,
         services: Mapping[str, str] = SERVICES,
     ):
-        """Locks the GPU, starts the workers and waits until the GPU has said what it is.
-
-        Args:
-            workload: A workload, or the key of a registered one.
-            kernel: The workload's kernel, where it is not registered.
-            space: What may be measured; None: all of the kernel's space. An inspection prunes it
-                (`kt_lab.inspect`).
-            device: Index of the GPU as CUDA counts them.
-            protocol: Short name of the timing protocol: "events" or "graph".
-            rule: Adaptive repetitions.
-            compile_workers: Compile processes; None: one per core that may be used.
-            share_duplicates: Time identical launches (same binary, same grid) once.
-            limits: How long a compilation or a timing task may take.
-            wait_s: How long to wait for a GPU that another run holds.
-            cache: Folder of Triton's compile cache; None: Triton's own.
-            services: The worker services as module:function.
-
-        Raises:
-            GpuBusy: Another run holds the GPU.
-            UsageError: There is no working GPU.
-        """
+        """Locks the GPU, starts the workers and waits until the GPU has said what it is."""
         self._clock = RealClock()
         workload = get_workload(workload) if isinstance(workload, str) else workload
         kernel = kernel or get_kernel(workload.kernel)

@@ -90,9 +90,12 @@ class TimingService:
 
     def do_load(self, task: dict[str, Any]) -> dict[str, Any]:
         """Makes the inputs and the reference of `subject`; returns the seconds it took."""
+        from kt_lab.runners.gpu.first_launch import first_launch
+
         started = time.perf_counter()
         try:
             loaded = self._load(task["subject"])
+            first_launch(self._flush)
             # A fresh process reads a little high at first; what it warms up on is not a config.
             EVENTS_L2.time(loaded.baseline, repetitions=_WARMING, flush=self._flush)
         except Exception as error:

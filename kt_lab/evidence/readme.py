@@ -1,0 +1,160 @@
+"""The README's account of the stored evidence, written from data/evidence alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kt_lab.evidence.beside_helion import ratios
+from kt_lab.landscape import data_directory
+
+BEGIN = "<!-- evidence -->"
+END = "<!-- /evidence -->"
+
+
+def block(directory: Path | None = None) -> str:
+    """Returns the README's block of evidence as Markdown.
+
+    Args:
+        directory: Folder of the stored results; None: data/evidence.
+    """
+    found = {
+        path.stem: json.loads(path.read_text())
+        for path in sorted((directory or data_directory() / "evidence").glob("*.json"))
+    }
+    rows = [
+        *_speed(found["pipeline"], found["pipeline-graph"]),
+        _faults(found["faults"]),
+        *_confirmation(found["confirmation"], found["duels"]),
+        *_interrupts(found["interrupts"], found["interrupts-live"]),
+        _parity(found["parity"]),
+    ]
+    lines = ["| claim | measured | command |", "| --- | --- | --- |"]
+    lines += [f"| {claim} | {text} | `kt-lab evidence {piece}` |" for claim, text, piece in rows]
+    return "\n".join([*lines, "", *_helion(found["beside-helion"], found["beside-helion-full"])])
+
+
+def _speed(events: dict, graph: dict) -> list[tuple[str, str, str]]:
+    told = [
+        f"`{row['workload']}` {row['trials_per_s']:.0f}/s (compile lanes busy "
+        f"{row['compile_lanes_busy']:.0%}, GPU lane {row['gpu_lane_busy']:.0%})"
+        for row in events["rows"]
+    ]
+    lanes = events["rows"][0]["lanes"]
+    row = graph["rows"][0]
+    return [
+        (
+            f"configs compiled and timed a second, {lanes} cores, {events['gpu']}",
+            f"{'; '.join(told)}; {row['trials_per_s']:.0f}/s by the graph protocol",
+            "pipeline",
+        )
+    ]
+
+
+def _faults(result: dict) -> tuple[str, str, str]:
+    storm, control = result["storm"], result["control"]
+    kinds = len(storm["statuses"]) - 1
+    shift = max(control["shift"].values(), key=abs)
+    return (
+        f"{kinds} kinds of fault, {result['times']} times each, twice, {result['gpu']}",
+        f"{storm['lost']} of {storm['asked']} trials lost, {storm['wrong_account']} with a status "
+        f"that does not fit; the caller holds a CUDA context: "
+        f"{'yes' if result['caller_holds_a_cuda_context'] else 'no'}; later readings of a control "
+        f"config move by at most {shift:+.1%} (one reading varies by {control['noise']:.1%})",
+        "faults",
+    )
+
+
+def _confirmation(replay: dict, live: dict) -> list[tuple[str, str, str]]:
+    tests = {row["test"]: row for row in (*replay["level_total"], *replay["power_total"])}
+    same = [tests[f"identical: {who}"] for who in ("a config against itself", "8 finalists")]
+    power = tests["ratio 0.98"]
+    return [
+        (
+            "the same launch under two names replaces the incumbent",
+            f"by replay {same[0]['rate']:.2%} of {same[0]['duels']:,} duels (95 % limit "
+            f"{same[0]['high']:.2%}), {same[1]['rate']:.2%} of {same[1]['duels']:,} with eight "
+            f"such finalists ({same[1]['high']:.2%}); live on {live['gpu']} {live['replaced']} of "
+            f"{live['duels']} ({live['upper_95']:.1%})",
+            "confirmation",
+        ),
+        (
+            "a config that is truly 2 % faster replaces it",
+            f"{power['rate']:.1%} of {power['duels']:,} duels ({power['low']:.1%} to "
+            f"{power['high']:.1%})",
+            "confirmation",
+        ),
+    ]
+
+
+def _interrupts(replay: dict, live: dict) -> list[tuple[str, str, str]]:
+    def total(result: dict, name: str) -> int:
+        return sum(row[name] for row in result["rows"])
+
+    told = [
+        f"{where}: {total(r, 'interrupts')} interrupts and {total(r, 'kills')} kills, "
+        f"{total(r, 'lost')} lost, {total(r, 'doubled')} measured twice"
+        for where, r in (("replay", replay), (f"live on {live['gpu']}", live))
+    ]
+    return [("interrupt and resume at random moments", "; ".join(told), "interrupts")]
+
+
+def _parity(result: dict) -> tuple[str, str, str]:
+    rows = result["rows"]
+
+    def told(name: str) -> str:
+        logs = np.log([row[name] for row in rows])
+        low, middle, high = np.exp([logs.min(), logs.mean(), logs.max()])
+        return f"{middle:.3f} ({low:.2f} to {high:.2f})"
+
+    return (
+        f"a live run beside its replay, {len(rows)} runs, {result['gpu']}",
+        f"final latency live / replay {told('latency_ratio')}, wall-clock "
+        f"{told('wall_clock_ratio')}; the first {min(row['same_first'] for row in rows)} or more "
+        "proposals are the same",
+        "parity",
+    )
+
+
+def _helion(quick: dict, full: dict) -> list[str]:
+    version = next(s for s in quick["steps"] if s["do"] == "helion")["answer"]["versions"]
+    lines = [
+        f"Side by side with Helion {version['helion']} (quick effort) on one H200 per operation, "
+        f"torch {version['torch']}, Triton {version['triton']}, 16 cores, fresh processes and "
+        "empty caches. kt_lab runs `lfbo_tree` for at most 120 trials and confirms. Seconds run "
+        "from the start of the process, imports and worker start-up included; latencies are from "
+        'one final race of the winners in alternation, by both timers; "-": not in that race.',
+        "",
+        "| operation | search x kernel | seed | seconds | configs | µs, events | µs, graph |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    names = {
+        "helion": "Helion's x Helion's",
+        "ours": "ours x ours",
+        "helion_on_ours": "Helion's x ours",
+        "ours_on_helion": "ours x Helion's",
+    }
+    for result, effort in ((quick, "quick"), (full, "full")):
+        steps = [step for step in result["steps"] if step["ok"]]
+        for step in sorted(steps, key=lambda s: (s["op"], list(names).index(s["do"]), s["seed"])):
+            answer = step["answer"]
+            raced = _raced(result, step)
+            budget = ", 90 s budget" if effort == "full" else ""
+            lines.append(
+                f"| {step['op']} | {names[step['do']]}{budget} | {step['seed']} | "
+                f"{answer['wall_s']:.0f} | {answer['configs']} | {raced['events']} | "
+                f"{raced['graph']} |"
+            )
+    return lines
+
+
+def _raced(result: dict[str, Any], step: dict[str, Any]) -> dict[str, str]:
+    """Returns a step's median in the final race by each timer; "-" if it was not in it."""
+    race = result["races"][step["op"]]
+    name = f"{step['do']}/{step['effort']}/seed{step['seed']}"
+    out = {}
+    for protocol, blocks in race["blocks_us"].items():
+        table = {row["name"]: row for row in ratios(race["names"], blocks)}
+        out[protocol] = f"{table[name]['median_us']:.2f}" if name in table else "-"
+    return out
