@@ -13,6 +13,7 @@ _FACE = {
     "Config": "kt_lab.trial",
     "Constraint": "kt_lab.constraints",
     "Flag": "kt_lab.parameters",
+    "GpuRunner": "kt_lab.runners.gpu.runner",
     "History": "kt_lab.trial",
     "Integer": "kt_lab.parameters",
     "Kernel": "kt_lab.workload",
@@ -26,6 +27,7 @@ _FACE = {
     "get_kernel": "kt_lab.kernels",
     "get_workload": "kt_lab.kernels",
     "load_landscape": "kt_lab.landscape",
+    "tune_live": "kt_lab.live",
 }
 
 __all__ = ["__version__", *_FACE]

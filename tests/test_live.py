@@ -1,19 +1,23 @@
 """Live tuning with a simulated GPU: search, confirm, store, resume, recheck."""
 
+import argparse
 import json
 import os
 import signal
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
 from kt_lab.budget import Budget
 from kt_lab.commands import recheck as recheck_command
 from kt_lab.commands.tune import told
-from kt_lab.decisions import load_winner
+from kt_lab.decisions import load_winner, save_winner
 from kt_lab.errors import StoreError
 from kt_lab.evidence.duels import twins, upper_limit
 from kt_lab.live import best_launches, tune_live
 from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.trial import Config
 from tests.runners import live_fakes as fakes
 
 BUDGET = Budget(trials=40)
@@ -129,3 +133,23 @@ def test_recheck_wants_a_winner_that_is_stored(tmp_path):
 def test_the_exact_upper_limit():
     assert upper_limit(0, 59) == pytest.approx(1 - 0.05 ** (1 / 59))
     assert upper_limit(3, 3) == 1.0
+
+
+def test_recheck_reports_a_winner_that_holds_and_one_that_does_not(
+    monkeypatch, runner, tmp_path, capsys
+):
+    slow = runner.space.config(runner.space.row({"FAULT": "none", "VARIANT": 9, "PROGRAMS": 2}))
+    monkeypatch.setattr(runner.space, "default", slow)
+    winner = tuned(runner, tmp_path).winner
+    monkeypatch.setattr(recheck_command, "REGISTRY", {"fake": "fake"})
+    monkeypatch.setattr(recheck_command, "get_kernel", lambda _: fakes.CALM)
+    monkeypatch.setattr(recheck_command, "GpuRunner", lambda *_, **__: nullcontext(runner))
+    places = {"gpu": None, "directory": tmp_path / "winners", "device": 0, "wait": 0.0}
+    args = argparse.Namespace(workloads=["fake/16"], **places)
+    assert recheck_command.run(args) == 0
+    assert "1 of 1 winners hold" in capsys.readouterr().out
+    # What was stored as the winner gives wrong results now: it must lose to the default.
+    broken = dict(winner.config) | {"FAULT": "wrong_result"}
+    save_winner(replace(winner, config=Config(broken)), tmp_path / "winners")
+    assert recheck_command.run(args) == 1
+    assert "0 of 1 winners hold" in capsys.readouterr().out

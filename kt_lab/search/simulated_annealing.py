@@ -30,7 +30,7 @@ import numpy as np
 from kt_lab.errors import UsageError
 from kt_lab.search.base import Options, option
 from kt_lab.search.chains import Chain, ChainSearcher
-from kt_lab.search.moves import adjacent, hamming
+from kt_lab.search.moves import Returning, adjacent, hamming
 from kt_lab.trial import Config
 
 _MUTATION = 0.2  # chance of a Hamming step, once per parameter
@@ -108,6 +108,7 @@ class SimulatedAnnealing(ChainSearcher):
         """
         options = self.options
         temperature, spent = options.start_temperature, 0
+        draws = [Returning(draw, self.space, rng) for draw in (hamming, adjacent)]
         while temperature > options.min_temperature:
             start = self._start()
             if start is None:
@@ -115,7 +116,7 @@ class SimulatedAnnealing(ChainSearcher):
             [value] = yield "start", [start]
             row, spent, stuck = self.space.row(start), spent + 1, 0
             while stuck <= _STUCK and temperature > options.min_temperature:
-                moved = self._neighbour(row, rng)
+                moved = self._neighbour(row, rng, draws)
                 config = self.space.config(moved)
                 known = config in self._values
                 [reading] = yield "walk", [config]
@@ -126,11 +127,11 @@ class SimulatedAnnealing(ChainSearcher):
                 temperature = options.start_temperature * cooled
         return spent
 
-    def _neighbour(self, row: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def _neighbour(self, row: np.ndarray, rng: np.random.Generator, draws) -> np.ndarray:
         for _ in range(len(row)):
             if rng.random() < _MUTATION:
-                row = hamming(self.space, row, rng)
-        return adjacent(self.space, row, rng)
+                row = draws[0](row)
+        return draws[1](row)
 
 
 def acceptance(old: float, new: float, temperature: float) -> float:
