@@ -56,33 +56,32 @@ class Returning:
     these. From a row that it has listed, a neighbour is drawn uniformly. From any other, if at
     least two noted rows are its neighbours, one of these is drawn, each once only; else the row's
     own neighbours are listed. So a walk comes back to where it was, which costs no measurement,
-    and sets out again from there: without this, Kernel Tuner's annealing would search much worse.
+    and sets out again from there; annealing without this is clearly worse.
     """
 
-    def __init__(self, draw: Draw, space: ParameterSpace, rng: np.random.Generator):
+    def __init__(self, draw: Draw, space: ParameterSpace):
         """Has listed nothing yet.
 
         Args:
             draw: `hamming` or `adjacent`.
             space: Which rows are valid.
-            rng: Source of the draws.
         """
-        self._draw, self._space, self._rng = draw, space, rng
+        self._draw, self._space = draw, space
         self._listed: dict[tuple, None] = {}
         self._taken: dict[tuple, set[int]] = defaultdict(set)
 
-    def __call__(self, row: np.ndarray) -> np.ndarray:
+    def __call__(self, row: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns a neighbour of a valid row; the row itself when it has none."""
         key = tuple(row.tolist())
         if key not in self._listed:
             noted = np.asarray(list(self._listed), dtype=np.int64).reshape(-1, len(row))
             near = [i for i in self._near(noted, row) if i not in self._taken[key]]
             if len(near) > 1:
-                chosen = near[self._rng.integers(len(near))]
+                chosen = near[rng.integers(len(near))]
                 self._taken[key].add(chosen)
                 return noted[chosen]
             self._listed[key] = None
-        return self._draw(self._space, row, self._rng)
+        return self._draw(self._space, row, rng)
 
     def _near(self, rows: np.ndarray, row: np.ndarray) -> list[int]:
         apart = np.abs(rows - row)

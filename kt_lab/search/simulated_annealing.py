@@ -3,7 +3,8 @@
 Reproduces `strategies/simulated_annealing.py` of Kernel Tuner 1.5.0, constraint-aware:
 
 - `neighbor`: as many times as there are parameters, with probability 0.2, a random neighbour at
-  Hamming distance 1; then one random "adjacent" neighbour (`kt_lab.search.moves`);
+  Hamming distance 1; then one random "adjacent" neighbour; both drawn with Kernel Tuner's cache,
+  which makes walks return (`kt_lab.search.moves.Returning`);
 - `acceptance_prob`: 1 if the old config failed; else 0 if the new one failed; else 1 if it is
   faster; else exp(((t_old - t_new) / |t_old|) / T). The difference is relative, so T has no unit
   and 0.1 means the same for a kernel of 5 us and one of 5 ms;
@@ -14,10 +15,10 @@ Reproduces `strategies/simulated_annealing.py` of Kernel Tuner 1.5.0, constraint
 - more than 100 steps in a row to known configs, which are free: on from a random config.
 
 Kernel Tuner runs one chain and stops when it is frozen (`chains=1, restart=False`). Here `chains`
-share the budget equally; one that is frozen starts again from a config that nobody measured, with
-a schedule fitted to what is left of its share (to L again once that is spent, or without a budget
-of trials). The first chain starts from the default config (Kernel Tuner: from `x0`, else at
-random).
+share the budget equally, and the cache; one that is frozen starts again from a config that nobody
+measured, with a schedule fitted to what is left of its share (to L again once that is spent, or
+without a budget of trials). The first chain starts from the default config (Kernel Tuner: from
+`x0`, else at random).
 """
 
 import math
@@ -85,6 +86,7 @@ class SimulatedAnnealing(ChainSearcher):
                 "start_temperature must be above min_temperature, got "
                 f"{options.start_temperature} and {options.min_temperature}"
             )
+        self._hamming, self._adjacent = (Returning(d, space) for d in (hamming, adjacent))
         self._steps = math.ceil(math.log(options.min_temperature) / math.log(options.alpha))
 
     def _chains(self) -> int:
@@ -108,7 +110,6 @@ class SimulatedAnnealing(ChainSearcher):
         """
         options = self.options
         temperature, spent = options.start_temperature, 0
-        draws = [Returning(draw, self.space, rng) for draw in (hamming, adjacent)]
         while temperature > options.min_temperature:
             start = self._start()
             if start is None:
@@ -116,7 +117,7 @@ class SimulatedAnnealing(ChainSearcher):
             [value] = yield "start", [start]
             row, spent, stuck = self.space.row(start), spent + 1, 0
             while stuck <= _STUCK and temperature > options.min_temperature:
-                moved = self._neighbour(row, rng, draws)
+                moved = self._neighbour(row, rng)
                 config = self.space.config(moved)
                 known = config in self._values
                 [reading] = yield "walk", [config]
@@ -127,11 +128,11 @@ class SimulatedAnnealing(ChainSearcher):
                 temperature = options.start_temperature * cooled
         return spent
 
-    def _neighbour(self, row: np.ndarray, rng: np.random.Generator, draws) -> np.ndarray:
+    def _neighbour(self, row: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         for _ in range(len(row)):
             if rng.random() < _MUTATION:
-                row = draws[0](row)
-        return draws[1](row)
+                row = self._hamming(row, rng)
+        return self._adjacent(row, rng)
 
 
 def acceptance(old: float, new: float, temperature: float) -> float:
