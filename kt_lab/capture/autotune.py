@@ -1,6 +1,7 @@
-"""Recording what `@triton.autotune` measures, through Triton's own listener."""
+"""Recording what `@triton.autotune` measures: by its listener, or beside it where it has none."""
 
 import datetime
+import functools
 import math
 import platform
 import re
@@ -206,23 +207,26 @@ def record_autotune() -> Iterator[AutotuneRecorder]:
             my_kernel[grid](x, out, n)
         landscape = recorder.recordings[0].landscape()
 
-    A kernel is recorded when it is tuned, not when a known key is launched again: record the
-    first launch. A listener that was there before hears the same.
+    A kernel is recorded when it is tuned: record its first launch. Other listeners hear the same.
 
     Raises:
-        UsageError: There is no Triton, or one without a listener.
+        UsageError: There is no Triton.
     """
     try:
         import triton
     except ImportError:
         raise UsageError("recording needs Triton, got none; pip install kt_lab[gpu]") from None
+    recorder = AutotuneRecorder()
     knobs = getattr(getattr(triton, "knobs", None), "autotuning", None)
-    if not hasattr(knobs, "listener"):
-        raise UsageError(
-            f"recording needs triton.knobs.autotuning.listener, got Triton {triton.__version__}, "
-            "which has none; Triton 3.9 has it. Or tune the kernel with kt_lab.capture.capture"
-        )
-    recorder, before = AutotuneRecorder(), knobs.listener
+    listening = _by_listener if hasattr(knobs, "listener") else _by_wrapping
+    with listening(triton, recorder):
+        yield recorder
+
+
+@contextmanager
+def _by_listener(triton: Any, recorder: AutotuneRecorder) -> Iterator[None]:
+    knobs = triton.knobs.autotuning
+    before = knobs.listener
 
     def listen(**told: Any) -> None:
         if before is not None:
@@ -231,10 +235,41 @@ def record_autotune() -> Iterator[AutotuneRecorder]:
 
     knobs.listener = listen
     try:
-        yield recorder
+        yield
     finally:
-        if knobs.listener is listen:  # else somebody listens who came later, and perhaps passes on
+        if knobs.listener is listen:  # else somebody came later, and perhaps passes on
             knobs.listener = before
+
+
+@contextmanager
+def _by_wrapping(triton: Any, recorder: AutotuneRecorder) -> Iterator[None]:
+    """Tells the recorder what an older Triton's listener would: after each run that tuned."""
+    autotuner = triton.runtime.autotuner.Autotuner
+    original = autotuner.run
+
+    @functools.wraps(original)
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        known = set(self.cache)
+        self.bench_time = None  # stays None if the timings come from the disk
+        try:
+            return original(self, *args, **kwargs)
+        finally:  # also when the winner could not be launched
+            for key in self.cache.keys() - known:
+                recorder.take(
+                    fn=self.base_fn,
+                    key=key,
+                    best_config=self.cache[key],
+                    configs_timings=self.configs_timings,
+                    duration=self.bench_time,
+                    cache_hit=self.bench_time is None,
+                )
+
+    autotuner.run = run
+    try:
+        yield
+    finally:
+        if autotuner.run is run:
+            autotuner.run = original
 
 
 def _values(config: Any) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 PerfDojo (Ivanov et al., SC '25, arXiv 2511.03586) learns by the max-Bellman rule of Gottipati et
 al. (arXiv 2010.03744), whose equations are in `kt_lab.search.max_reward`. What is published of its
-game is followed; what is not (network, schedules, starts, when an episode ends) is this module's.
+game is followed; what is not (the reward's formula, the model, the schedules, where episodes begin
+and end) is this module's.
 
 - State: a config. Move: to one of `Space.neighbours`, deterministic; or to stop.
 - Reward: r(s, a, s') = T_ref / T(s'), speed-up over the default config, never over the step

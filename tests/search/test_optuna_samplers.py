@@ -148,7 +148,6 @@ def test_a_gaussian_process_is_asked_where_torch_is_installed():
 
 
 def test_cma_is_asked_where_it_is_installed():
-    pytest.importorskip("cmaes")
     made = searcher("cmaes", small_space(), population_size=4)
     assert len(drive(made, bowl(small_space()), trials=40)) == 40
     states = [a for t in trials(made, TrialState.COMPLETE) for a in t.system_attrs]
