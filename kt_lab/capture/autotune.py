@@ -1,7 +1,6 @@
 """Recording what `@triton.autotune` measures: by its listener, or beside it where it has none."""
 
 import datetime
-import functools
 import math
 import platform
 import re
@@ -13,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from kt_lab.capture.listening import by_listener, by_wrapping
 from kt_lab.errors import UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.runners.gpu.facts import gpu_slug
@@ -218,58 +218,9 @@ def record_autotune() -> Iterator[AutotuneRecorder]:
         raise UsageError("recording needs Triton, got none; pip install kt_lab[gpu]") from None
     recorder = AutotuneRecorder()
     knobs = getattr(getattr(triton, "knobs", None), "autotuning", None)
-    listening = _by_listener if hasattr(knobs, "listener") else _by_wrapping
-    with listening(triton, recorder):
+    listening = by_listener if hasattr(knobs, "listener") else by_wrapping
+    with listening(triton, recorder.take):
         yield recorder
-
-
-@contextmanager
-def _by_listener(triton: Any, recorder: AutotuneRecorder) -> Iterator[None]:
-    knobs = triton.knobs.autotuning
-    before = knobs.listener
-
-    def listen(**told: Any) -> None:
-        if before is not None:
-            before(**told)
-        recorder.take(**told)
-
-    knobs.listener = listen
-    try:
-        yield
-    finally:
-        if knobs.listener is listen:  # else somebody came later, and perhaps passes on
-            knobs.listener = before
-
-
-@contextmanager
-def _by_wrapping(triton: Any, recorder: AutotuneRecorder) -> Iterator[None]:
-    """Tells the recorder what an older Triton's listener would: after each run that tuned."""
-    autotuner = triton.runtime.autotuner.Autotuner
-    original = autotuner.run
-
-    @functools.wraps(original)
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        known = set(self.cache)
-        self.bench_time = None  # stays None if the timings come from the disk
-        try:
-            return original(self, *args, **kwargs)
-        finally:  # also when the winner could not be launched
-            for key in self.cache.keys() - known:
-                recorder.take(
-                    fn=self.base_fn,
-                    key=key,
-                    best_config=self.cache[key],
-                    configs_timings=self.configs_timings,
-                    duration=self.bench_time,
-                    cache_hit=self.bench_time is None,
-                )
-
-    autotuner.run = run
-    try:
-        yield
-    finally:
-        if autotuner.run is run:
-            autotuner.run = original
 
 
 def _values(config: Any) -> dict[str, Any]:

@@ -181,10 +181,10 @@ def test_timings_from_tritons_disk_cache_say_so(cell):
 def test_an_older_triton_is_recorded_beside_its_autotuner(cell, recorded):
     assert recorded
     cell(
-        "from kt_lab.capture import autotune as inside\n"
+        "from kt_lab.capture import autotune as inside, listening\n"
         "beside = inside.AutotuneRecorder()\n"
         "original = triton.runtime.autotuner.Autotuner.run\n"
-        "with inside._by_wrapping(triton, beside):\n"
+        "with listening.by_wrapping(triton, beside.take):\n"
         "    for _ in range(2):\n"
         "        launch(kernel, 7000)\n"
         "kept = triton.runtime.autotuner.Autotuner.run is original\n"

@@ -164,9 +164,9 @@ def test_constexprs_may_stand_among_the_arguments(cell, run, compile_offline):
         "    tl.store(out + at, SCALE * tl.load(x + at, mask=at < n), mask=at < n)\n"
     )
     path = cell("taken(mixed, constexprs={'SCALE': 2, 'num_warps': 2})")
-    if cell("triton.__version__") >= "3.9":  # older interpreters drop keyword-only arguments
+    if cell("triton.__version__") >= "3.9":  # before, a kernel had no keyword-only arguments
         assert run(path, {}, BLOCKS) == ["", ""]
-    assert compile_offline(path, {}, BLOCKS[0])["status"] == "ok"
+        assert compile_offline(path, {}, BLOCKS[0])["status"] == "ok"
     assert "@_kt_triton.jit(do_not_specialize=['n'])" in Path(path).read_text()
 
 
