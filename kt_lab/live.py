@@ -76,7 +76,8 @@ def tune_live(
 
     Args:
         what: A workload or its key, or a kernel with one workload; or an open `GpuRunner`, which
-            is left open for the next run.
+            is left open for the next run. What it has compiled and timed by then is known to
+            the next run, so compare searchers by their seconds on runners of their own.
         searcher: Registered name of the searcher.
         options: Its options.
         budget: When to stop; its seconds count the start-up.

@@ -160,3 +160,17 @@ def test_one_run_per_gpu(monkeypatch, tmp_path):
     with make_runner(monkeypatch, tmp_path), pytest.raises(UsageError, match="measuring fake/16"):
         make_runner(monkeypatch, tmp_path)
     make_runner(monkeypatch, tmp_path).close()
+
+
+def test_a_pipeline_that_breaks_down_says_so_to_everyone(runner, monkeypatch):
+    def broken(*_):
+        raise OSError("the pump broke")
+
+    monkeypatch.setattr(runner._pipeline, "_take_compilation", broken)
+    runner.submit([Proposal(0, config(variant=5))])
+    for _ in range(2):
+        with pytest.raises(OSError, match="the pump broke"):
+            runner.next()
+    runner._pipeline._thread.join(timeout=10)
+    with pytest.raises(RuntimeError, match="has ended"):
+        runner.race([config()], rounds=1, repetitions=1)

@@ -95,6 +95,9 @@ class Pipeline:
     def ask(self, task: Mapping[str, Any], *, timeout_s: float) -> Future:
         """Sends the timing process a task of another kind; the future holds its Outcome."""
         future: Future = Future()
+        if not self._thread.is_alive():
+            future.set_exception(RuntimeError("the pipeline has ended; open another runner"))
+            return future
         self._inbox.append((dict(task), timeout_s, future))
         self._wake()
         return future

@@ -188,6 +188,7 @@ class GpuRunner:
             raise UsageError("GpuRunner.next needs a pending proposal, got none")
         found = self._results.get()
         if isinstance(found, BaseException):
+            self._results.put(found)  # nothing will come any more, whoever asks
             raise found
         self.pending -= 1
         return found
