@@ -129,6 +129,7 @@ def _tuned(
         except KeyboardInterrupt:
             interrupted.append(True)
             confirmation, apparent = None, _apparent_us(history)
+    runner.sense()
     winner = _winner(runner, facts, history, confirmation, apparent, lent.now)
     return LiveResult(
         history=history,
@@ -270,5 +271,6 @@ def _winner(
 def _gpu_facts(runner: GpuRunner) -> dict[str, Any]:
     kept = ("gpu", "capability", "torch", "triton", "cuda")
     return {name: runner.facts[name] for name in kept if name in runner.facts} | {
-        "driver": runner.sensors[0].get("driver")
+        "driver": runner.sensors[0].get("driver"),
+        "sensors": list(runner.sensors),
     }

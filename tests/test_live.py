@@ -54,6 +54,9 @@ def test_the_winner_is_confirmed_and_stored(runner, tmp_path):
     assert winner.ratio is None
     assert winner.trials == 40
     assert winner.provenance["gpu"] == "NVIDIA Fake"
+    before, after = winner.provenance["sensors"]  # clocks and power, null without a GPU
+    assert before["at_s"] <= after["at_s"]
+    assert {"sm_mhz", "temperature_c", "power_w"} <= after.keys()
     assert 0 < result.startup_s <= result.search_s <= result.elapsed_s
     assert "stored in" in told(result)
 

@@ -109,7 +109,8 @@ class GpuRunner:
             self._start(stack, services, cache, settings)
             self._stack = stack.pop_all()
         self.startup_s = self._clock.now
-        self.sensors = [{"at_s": self._clock.now} | read_sensors(device)]
+        self.sensors: list[dict[str, Any]] = []
+        self.sense()
 
     def _start(self, stack: ExitStack, services, cache, settings: Mapping[str, Any]) -> None:
         """Starts the workers and the pipeline, which end with the stack."""
@@ -196,7 +197,7 @@ class GpuRunner:
     def close(self) -> None:
         """Stops the workers and frees the GPU; may be called twice."""
         if self._stack is not None:
-            self.sensors.append({"at_s": self._clock.now} | read_sensors(self._device))
+            self.sense()
             self._stack.close()
             self._stack = None
 
@@ -220,6 +221,10 @@ class GpuRunner:
     def tally(self) -> Tally:
         """Where the pipeline's seconds went so far."""
         return self._pipeline.tally
+
+    def sense(self) -> None:
+        """Notes clocks, temperature and power in `sensors`; null where they cannot be read."""
+        self.sensors.append({"at_s": self._clock.now} | read_sensors(self._device))
 
     def recall(self, readings: Sequence[tuple[Proposal, Measurement]]) -> None:
         """Takes in what an earlier part of the same run measured, before anything is submitted."""
