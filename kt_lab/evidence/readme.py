@@ -94,7 +94,8 @@ def _interrupts(replay: dict, live: dict) -> list[tuple[str, str, str]]:
 
     told = [
         f"{where}: {total(r, 'interrupts')} interrupts and {total(r, 'kills')} kills, "
-        f"{total(r, 'lost')} lost, {total(r, 'doubled')} measured twice"
+        f"{total(r, 'lost')} lost, {total(r, 'doubled')} measured twice, {total(r, 'cut_off')} "
+        "cut off in the journal by a kill"
         for where, r in (("replay", replay), (f"live on {live['gpu']}", live))
     ]
     return [("interrupt and resume at random moments", "; ".join(told), "interrupts")]
