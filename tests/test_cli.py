@@ -101,9 +101,11 @@ def test_list_as_json_and_as_text_show_the_same_rows(what, capsys):
 
 def test_list_knows_every_searcher(capsys):
     from kt_lab.search import searchers
+    from kt_lab.search.peers import PEERS
 
     cli.main(["list", "searchers", "--json"])
-    assert [row["searcher"] for row in json.loads(capsys.readouterr().out)] == list(searchers())
+    listed = [row["searcher"] for row in json.loads(capsys.readouterr().out)]
+    assert listed == [*searchers(), *PEERS]
 
 
 def test_aligned_puts_numbers_to_the_right():

@@ -72,12 +72,15 @@ def _workloads() -> list[_Row]:
 
 def _searchers() -> list[_Row]:
     from kt_lab.search import get_searcher, searchers
+    from kt_lab.search.peers import PEERS
 
-    found = {name: get_searcher(name) for name in searchers()}
-    return [
-        {"searcher": name, "needs": kind.needs, "summary": (kind.__doc__ or "").partition("\n")[0]}
-        for name, kind in found.items()
-    ]
+    rows = []
+    for name in (*searchers(), *PEERS):
+        kind = get_searcher(name)
+        needs = kind.needs + (" (extra peers)" if name in PEERS else "")
+        summary = (kind.__doc__ or "").partition("\n")[0]
+        rows.append({"searcher": name, "needs": needs, "summary": summary})
+    return rows
 
 
 def _landscapes() -> list[_Row]:
