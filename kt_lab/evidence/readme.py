@@ -29,9 +29,10 @@ def block(directory: Path | None = None) -> str:
         *_confirmation(found["confirmation"], found["duels"]),
         *_interrupts(found["interrupts"], found["interrupts-live"]),
         _parity(found["parity"]),
+        _inspection(found["inspect"]),
     ]
     lines = ["| claim | measured | command |", "| --- | --- | --- |"]
-    lines += [f"| {claim} | {text} | `kt-lab evidence {piece}` |" for claim, text, piece in rows]
+    lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
     return "\n".join([*lines, "", *_helion(found["beside-helion"], found["beside-helion-full"])])
 
 
@@ -47,7 +48,7 @@ def _speed(events: dict, graph: dict) -> list[tuple[str, str, str]]:
         (
             f"configs compiled and timed a second, {lanes} cores, {events['gpu']}",
             f"{'; '.join(told)}; {row['trials_per_s']:.0f}/s by the graph protocol",
-            "pipeline",
+            "evidence pipeline",
         )
     ]
 
@@ -62,7 +63,7 @@ def _faults(result: dict) -> tuple[str, str, str]:
         f"that does not fit; the caller holds a CUDA context: "
         f"{'yes' if result['caller_holds_a_cuda_context'] else 'no'}; later readings of a control "
         f"config move by at most {shift:+.1%} (one reading varies by {control['noise']:.1%})",
-        "faults",
+        "evidence faults",
     )
 
 
@@ -77,13 +78,13 @@ def _confirmation(replay: dict, live: dict) -> list[tuple[str, str, str]]:
             f"{same[0]['high']:.2%}), {same[1]['rate']:.2%} of {same[1]['duels']:,} with eight "
             f"such finalists ({same[1]['high']:.2%}); live on {live['gpu']} {live['replaced']} of "
             f"{live['duels']} ({live['upper_95']:.1%})",
-            "confirmation",
+            "evidence confirmation",
         ),
         (
             "a config that is truly 2 % faster replaces it",
             f"{power['rate']:.1%} of {power['duels']:,} duels ({power['low']:.1%} to "
             f"{power['high']:.1%})",
-            "confirmation",
+            "evidence confirmation",
         ),
     ]
 
@@ -98,7 +99,7 @@ def _interrupts(replay: dict, live: dict) -> list[tuple[str, str, str]]:
         "cut off in the journal by a kill"
         for where, r in (("replay", replay), (f"live on {live['gpu']}", live))
     ]
-    return [("interrupt and resume at random moments", "; ".join(told), "interrupts")]
+    return [("interrupt and resume at random moments", "; ".join(told), "evidence interrupts")]
 
 
 def _parity(result: dict) -> tuple[str, str, str]:
@@ -114,7 +115,23 @@ def _parity(result: dict) -> tuple[str, str, str]:
         f"final latency live / replay {told('latency_ratio')}, wall-clock "
         f"{told('wall_clock_ratio')}; the first {min(row['same_first'] for row in rows)} or more "
         "proposals are the same",
-        "parity",
+        "evidence parity",
+    )
+
+
+def _inspection(result: dict) -> tuple[str, str, str]:
+    told = [
+        f"{row['target']} {row['ok']:,} of {row['configs']:,} compile and fit, "
+        f"{row['launches']:,} distinct launches, {row['spilling']} spill, "
+        f"{row['elapsed_s']:.0f} s on {result['provenance']['cores']} cores"
+        for row in result["rows"]
+    ]
+    workload = result["rows"][0]["workload"]
+    triton = result["provenance"]["packages"]["triton"]
+    return (
+        f"every config of `{workload}` inspected without a GPU, Triton {triton}",
+        "; ".join(told),
+        f"inspect {workload} --target sm_90 --target gfx942",
     )
 
 
