@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -68,6 +69,10 @@ VARIANTS = {
     "spilled": {"BLOCK": 16384, "MAXNREG": 32},
     "large": {"BLOCK": 16384, "STAGES": 5},
 }
+# What becomes of inline assembly that a target does not know: older Tritons take their process
+# down instead of saying so.
+TRITON = tuple(map(int, version("triton").split(".")[:2]))
+REFUSED = "compile_error" if TRITON >= (3, 9) else "crashed"
 CONFIGS = {name: Config({**DEFAULT, **changes}) for name, changes in VARIANTS.items()}
 
 
@@ -160,11 +165,11 @@ def test_what_a_target_cannot_do_is_a_status_with_a_reason(hopper, mi300):
     wide, ptx, lost = (_row(mi300, name) for name in ("wide", "ptx", "lost"))
     assert wide["status"] == "launch_error"
     assert wide["error"] == "needs 2,048 threads, gfx942 allows 1,024"
-    assert ptx["status"] in ("compile_error", "crashed")  # Triton 3.7 takes its process down
+    assert ptx["status"] == REFUSED
     assert pd.isna(ptx["registers"])
-    assert lost["status"] in ("compile_error", "crashed")
-    if lost["status"] == "compile_error":
-        assert lost["error"] == "inline assembly that gfx942 does not know was left out"
+    assert lost["status"] == REFUSED
+    left_out = "inline assembly that gfx942 does not know was left out"
+    assert lost["error"] == left_out if REFUSED == "compile_error" else "ended" in lost["error"]
     assert "launch_error: needs N threads, gfx942 allows N" in mi300.failures
     assert sum(mi300.failures.values()) == (~mi300.ok).sum()
 

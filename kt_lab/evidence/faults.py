@@ -1,4 +1,9 @@
-"""The fault matrix: every fault injected many times into a live run, and what became of it."""
+"""The fault matrix: every fault injected many times into a live run, and what became of it.
+
+The second part asks for the same configs again between readings of a control config. There, a
+fault of the compiler is answered from memory, and a wrong result is not checked again: only what
+happens on the GPU or to the timing process happens anew.
+"""
 
 import argparse
 import os
@@ -214,7 +219,9 @@ def _hanging_ptxas(folder: str):
 def report(result: dict[str, Any]) -> str:
     """Returns the matrix for people."""
     storm, control = result["storm"], result["control"]
-    lines = [f"{result['gpu']}: each fault {result['times']} times at once, and again one by one"]
+    lines = [
+        f"{result['gpu']}: each fault {result['times']} times at once, and asked for again one by one"
+    ]
     for fault, statuses in sorted(storm["statuses"].items()):
         told = ", ".join(f"{n} {status}" for status, n in statuses.items())
         shift = control["shift"].get(fault)

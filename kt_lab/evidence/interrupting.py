@@ -23,8 +23,9 @@ from kt_lab.tune import tune
 
 _FACTS = {"evidence": "interrupts"}
 _LOOK_S = 0.001  # between looks at the journal
-_DELAYS_S = (3e-5, 3e-2)  # of a strike after the chosen measurement, log-uniform
+_DELAYS_S = (3e-5, 3e-3)  # of a strike after the chosen measurement, log-uniform
 _ATTEMPTS = 10  # a part may end before it is struck
+_LATEST = 0.9  # share of the measurements after which no strike is planned: it would come too late
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ def interrupt_and_resume(
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("interrupts need the main thread, got another; call it from there")
     rng = np.random.default_rng(seed)
-    counts = sorted(rng.integers(expected or budget.trials or 1, size=times).tolist())
+    last = max(1, int(_LATEST * (expected or budget.trials or 1)))
+    counts = sorted(rng.integers(last, size=times).tolist())
     directory.mkdir(parents=True, exist_ok=True)
     journal, tally = directory / "journal.jsonl", directory / "finished"
     part = partial(_part, make_runner, make_searcher, budget, journal, tally)

@@ -1,6 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
 from kt_lab.budget import Budget
+from kt_lab.capture.listening import by_listener
 from kt_lab.landscape import Landscape
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
@@ -143,23 +146,19 @@ def test_replay_charges_what_tuning_took(cell):
     assert spent == pytest.approx([15.0] * 4, abs=0.02)
 
 
-def test_a_listener_that_was_there_hears_the_same_and_stays(cell, recorded):
-    assert recorded
-    if not cell("hasattr(triton.knobs.autotuning, 'listener')"):
-        return  # Triton has one since 3.9
-    cell(
-        "heard = []\n"
-        "def mine(**told):\n"
-        "    heard.append(told['key'][0])\n"
-        "triton.knobs.autotuning.listener = mine\n"
-        "with record_autotune() as second:\n"
-        "    launch(kernel, 3000)\n"
-        "launch(kernel, 4000)\n"
-        "kept = triton.knobs.autotuning.listener is mine\n"
-        "triton.knobs.autotuning.listener = None\n"
-    )
-    assert cell("[heard, len(second.recordings), kept]") == [[3000, 4000], 1, True]
-    assert cell("len(recorder.recordings)") == 2
+def test_a_listener_that_was_there_hears_the_same_and_stays():
+    heard, taken = [], []
+
+    def mine(**told):
+        heard.append(told["key"])
+
+    knobs = SimpleNamespace(listener=mine)
+    triton = SimpleNamespace(knobs=SimpleNamespace(autotuning=knobs))
+    with by_listener(triton, lambda **told: taken.append(told["key"])):
+        knobs.listener(key=3000)
+    knobs.listener(key=4000)
+    assert (heard, taken) == ([3000, 4000], [3000])
+    assert knobs.listener is mine
 
 
 def test_timings_from_tritons_disk_cache_say_so(cell):

@@ -418,7 +418,7 @@ class Paced(ReplayRunner):
     """Takes some time for each measurement, so that a strike finds the run under way."""
 
     def next(self):
-        time.sleep(0.004)
+        time.sleep(0.01)
         return super().next()
 
 
@@ -447,7 +447,7 @@ def test_twenty_real_interrupts_lose_and_double_nothing(tmp_path, lanes, name):
         directory=tmp_path,
         expected=len(alone),
     )
-    assert found.interrupts >= 5  # on a fast machine the search may end before the last strikes
+    assert found.interrupts == 20
     assert (found.lost, found.doubled, found.cut_off) == (0, 0, 0)
     assert found.finished == found.journaled == len(found.history) == len(alone)
     if lanes == 1:
