@@ -219,9 +219,8 @@ def _hanging_ptxas(folder: str):
 def report(result: dict[str, Any]) -> str:
     """Returns the matrix for people."""
     storm, control = result["storm"], result["control"]
-    lines = [
-        f"{result['gpu']}: each fault {result['times']} times at once, and asked for again one by one"
-    ]
+    times = f"{result['times']} times at once, and asked for again one by one"
+    lines = [f"{result['gpu']}: each fault {times}"]
     for fault, statuses in sorted(storm["statuses"].items()):
         told = ", ".join(f"{n} {status}" for status, n in statuses.items())
         shift = control["shift"].get(fault)
