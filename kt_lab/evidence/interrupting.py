@@ -88,8 +88,7 @@ def interrupt_and_resume(
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("interrupts need the main thread, got another; call it from there")
     rng = np.random.default_rng(seed)
-    last = max(1, int(_LATEST * (expected or budget.trials or 1)))
-    counts = sorted(rng.integers(last, size=times).tolist())
+    counts = _counts(rng, expected or budget.trials or 1, times)
     directory.mkdir(parents=True, exist_ok=True)
     journal, tally = directory / "journal.jsonl", directory / "finished"
     part = partial(_part, make_runner, make_searcher, budget, journal, tally)
@@ -110,6 +109,11 @@ def interrupt_and_resume(
         signal.signal(signal.SIGINT, handler)
     history = part(directory / "begun-at-last")
     return _endurance(history, ended, history_of(journal)[1], finished=tally.stat().st_size)
+
+
+def _counts(rng: np.random.Generator, expected: int, times: int) -> list[int]:
+    """Returns after how many measurements to strike, in order."""
+    return sorted(rng.integers(max(1, int(_LATEST * expected)), size=times).tolist())
 
 
 def _endurance(history: History, ended: Counter, held: History, *, finished: int) -> Endurance:
