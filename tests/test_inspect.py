@@ -69,10 +69,10 @@ VARIANTS = {
     "spilled": {"BLOCK": 16384, "MAXNREG": 32},
     "large": {"BLOCK": 16384, "STAGES": 5},
 }
-# What becomes of inline assembly that a target does not know: older Tritons take their process
+# What becomes of inline assembly that a target does not know: older Tritons may take their process
 # down instead of saying so.
 TRITON = tuple(map(int, version("triton").split(".")[:2]))
-REFUSED = "compile_error" if TRITON >= (3, 9) else "crashed"
+REFUSED = {"compile_error"} if TRITON >= (3, 9) else {"compile_error", "crashed"}
 CONFIGS = {name: Config({**DEFAULT, **changes}) for name, changes in VARIANTS.items()}
 
 
@@ -165,11 +165,12 @@ def test_what_a_target_cannot_do_is_a_status_with_a_reason(hopper, mi300):
     wide, ptx, lost = (_row(mi300, name) for name in ("wide", "ptx", "lost"))
     assert wide["status"] == "launch_error"
     assert wide["error"] == "needs 2,048 threads, gfx942 allows 1,024"
-    assert ptx["status"] == REFUSED
+    assert ptx["status"] in REFUSED
+    assert ptx["error"]
     assert pd.isna(ptx["registers"])
-    assert lost["status"] == REFUSED
+    assert lost["status"] in REFUSED
     left_out = "inline assembly that gfx942 does not know was left out"
-    assert lost["error"] == left_out if REFUSED == "compile_error" else "ended" in lost["error"]
+    assert lost["error"] == left_out or (lost["status"] == "crashed" and "ended" in lost["error"])
     assert "launch_error: needs N threads, gfx942 allows N" in mi300.failures
     assert sum(mi300.failures.values()) == (~mi300.ok).sum()
 
