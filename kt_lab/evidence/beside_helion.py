@@ -90,6 +90,9 @@ class _Story:
             "arguments": {k: v for k, v in vars(args).items() if k not in ("out", "resume")},
             "provenance": provenance(),
         }
+        if earlier:  # where and when the steps were done that are not done again
+            before = earlier.get("resumed", [])
+            self.result["resumed"] = [*before, earlier["provenance"]]
 
     @property
     def left_s(self) -> float:

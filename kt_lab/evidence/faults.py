@@ -50,12 +50,20 @@ EXPECTED = {
     "writes_before": {"wrong_result"},
 }
 _HEALTHY = "none"
+_NOTHING = "nothing"  # no config in between
 _COSTS_THE_PROCESS = {
     "illegal_access",
     "misaligned_access",
     "device_assert",
     "endless_loop",
     "timing_killed",
+}
+_LAUNCHES_NOTHING = {
+    "ptxas_hangs",
+    "out_of_gpu_memory",
+    "out_of_host_memory",
+    "compiler_out_of_memory",
+    "compile_killed",
 }
 _RESTART = (
     "restart"  # the timing process gives itself up: replaced like after a fault, without one
@@ -156,19 +164,21 @@ def _between_controls(runner: GpuRunner, faults: list[str], times: int) -> dict[
     """Reads a healthy config before and after every fault, in turns, so that drift is shared.
 
     The norm for a fault that costs the timing process is a restart without a fault, because
-    processes differ a little and a fresh one is a little slower; for the others it is another
-    healthy config in between.
+    processes differ a little and a fresh one is a little slower; for one that comes to no launch
+    it is nothing in between; for the others it is another healthy config.
     """
     control = Config(FAULT=_HEALTHY, VARIANT=times)
     _read(runner, control)
-    pairs: dict[str, list[list[float]]] = {arm: [] for arm in (_HEALTHY, _RESTART, *faults)}
+    arms = (_NOTHING, _HEALTHY, _RESTART, *faults)
+    pairs: dict[str, list[list[float]]] = {arm: [] for arm in arms}
     for variant in range(times):
         for arm, readings in pairs.items():
             before = _read(runner, control)
-            _read(runner, Config(FAULT=arm, VARIANT=variant))
+            if arm != _NOTHING:
+                _read(runner, Config(FAULT=arm, VARIANT=variant))
             readings.append([before, _read(runner, control)])
     steps = {arm: np.log([after / before for before, after in p]) for arm, p in pairs.items()}
-    norms = {f: steps[_RESTART if f in _COSTS_THE_PROCESS else _HEALTHY] for f in faults}
+    norms = {f: steps[_norm(f)] for f in faults}
     p_values = [float(scipy.stats.mannwhitneyu(steps[f], norms[f]).pvalue) for f in faults]
     return {
         "pairs_us": pairs,
@@ -180,6 +190,13 @@ def _between_controls(runner: GpuRunner, faults: list[str], times: int) -> dict[
         "p_holm": dict(zip(faults, holm(p_values), strict=True)),
         "failed_controls": int(sum(np.isnan(step).sum() for step in steps.values())),
     }
+
+
+def _norm(fault: str) -> str:
+    """Returns what must have happened between two readings for a fault's to be like them."""
+    if fault in _COSTS_THE_PROCESS:
+        return _RESTART
+    return _NOTHING if fault in _LAUNCHES_NOTHING else _HEALTHY
 
 
 def holm(p_values: list[float]) -> list[float]:
@@ -234,6 +251,7 @@ def report(result: dict[str, Any]) -> str:
         f"{storm['wrong_account']} with a status that does not fit, in {storm['seconds']:.0f} s; "
         f"{result['timing_processes_replaced']} timing processes replaced",
         f"control of {control['base_us']:.2f} us, read before and after: it moves by "
+        f"{steps[_NOTHING]:+.2%} over nothing, by "
         f"{steps[_HEALTHY]:+.2%} over another healthy config (sd {control['noise']:.2%}) and by "
         f"{steps[_RESTART]:+.2%} over a restart without a fault (sd "
         f"{control['noise_of_restarts']:.2%}); the shifts above are relative to these, p by "
