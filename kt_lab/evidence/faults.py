@@ -177,6 +177,16 @@ def _between_controls(runner: GpuRunner, faults: list[str], times: int) -> dict[
             if arm != _NOTHING:
                 _read(runner, Config(FAULT=arm, VARIANT=variant))
             readings.append([before, _read(runner, control)])
+    return judged(pairs, faults)
+
+
+def judged(pairs: dict[str, list[list[float]]], faults: list[str]) -> dict[str, Any]:
+    """Returns what the pairs of readings say.
+
+    A fault's shift is the median step over it less that over its norm, as a fraction; `noise` is
+    the spread of its norm's steps (1.48 times their median absolute deviation, so that a single
+    disturbed reading does not hide a shift), `p_holm` a rank test's.
+    """
     steps = {arm: np.log([after / before for before, after in p]) for arm, p in pairs.items()}
     norms = {f: steps[_norm(f)] for f in faults}
     p_values = [float(scipy.stats.mannwhitneyu(steps[f], norms[f]).pvalue) for f in faults]
@@ -185,11 +195,14 @@ def _between_controls(runner: GpuRunner, faults: list[str], times: int) -> dict[
         "base_us": float(np.median([before for p in pairs.values() for before, _ in p])),
         "step": {arm: float(np.expm1(np.median(step))) for arm, step in steps.items()},
         "shift": {f: float(np.expm1(np.median(steps[f]) - np.median(norms[f]))) for f in faults},
-        "noise": float(np.std(steps[_HEALTHY])),
-        "noise_of_restarts": float(np.std(steps[_RESTART])),
+        "noise": {f: _spread(norms[f]) for f in faults},
         "p_holm": dict(zip(faults, holm(p_values), strict=True)),
         "failed_controls": int(sum(np.isnan(step).sum() for step in steps.values())),
     }
+
+
+def _spread(steps: np.ndarray) -> float:
+    return float(scipy.stats.median_abs_deviation(steps, scale="normal"))
 
 
 def _norm(fault: str) -> str:
@@ -241,9 +254,12 @@ def report(result: dict[str, Any]) -> str:
     for fault, statuses in sorted(storm["statuses"].items()):
         told = ", ".join(f"{n} {status}" for status, n in statuses.items())
         shift = control["shift"].get(fault)
-        shift = "" if shift is None else f"{shift:+.2%} (p {control['p_holm'][fault]:.2f})"
+        if shift is not None:
+            noise, p = control["noise"][fault], control["p_holm"][fault]
+            shift = f"{shift:+.2%} of {noise:.2%} (p {p:.3f})"
         lines.append(
-            f"  {fault:24s} {told:20s} later readings {shift:18s} {storm['errors'][fault][:70]}"
+            f"  {fault:24s} {told:20s} later readings {shift or '':28s} "
+            f"{storm['errors'][fault][:70]}"
         )
     steps = control["step"]
     lines += [
@@ -251,11 +267,10 @@ def report(result: dict[str, Any]) -> str:
         f"{storm['wrong_account']} with a status that does not fit, in {storm['seconds']:.0f} s; "
         f"{result['timing_processes_replaced']} timing processes replaced",
         f"control of {control['base_us']:.2f} us, read before and after: it moves by "
-        f"{steps[_NOTHING]:+.2%} over nothing, by "
-        f"{steps[_HEALTHY]:+.2%} over another healthy config (sd {control['noise']:.2%}) and by "
-        f"{steps[_RESTART]:+.2%} over a restart without a fault (sd "
-        f"{control['noise_of_restarts']:.2%}); the shifts above are relative to these, p by "
-        f"Mann-Whitney and Holm; {control['failed_controls']} controls failed",
+        f"{steps[_NOTHING]:+.2%} over nothing, {steps[_HEALTHY]:+.2%} over another healthy config "
+        f"and {steps[_RESTART]:+.2%} over a restart without a fault; each shift above is relative "
+        "to its norm among these, beside the norm's own spread; p by Mann-Whitney and Holm; "
+        f"{control['failed_controls']} controls failed",
         f"the calling process holds a CUDA context: {result['caller_holds_a_cuda_context']}",
     ]
     return "\n".join(lines)

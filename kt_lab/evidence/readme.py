@@ -58,13 +58,14 @@ def _faults(result: dict) -> tuple[str, str, str]:
     kinds = len(storm["statuses"]) - 1
     shift = max(control["shift"].values(), key=abs)
     told = sum(p < 0.05 for p in control["p_holm"].values())
+    beyond = sum(abs(control["shift"][f]) > control["noise"][f] for f in control["shift"])
     return (
         f"{kinds} kinds of fault, {result['times']} times each, {result['gpu']}",
         f"{storm['lost']} of {storm['asked']} trials lost, {storm['wrong_account']} with a status "
         f"that does not fit; the caller holds a CUDA context: "
         f"{'yes' if result['caller_holds_a_cuda_context'] else 'no'}; later readings of a control "
-        f"config move by at most {shift:+.1%} (one reading varies by {control['noise']:.1%}; "
-        f"{told} of {kinds} shifts have p < 0.05 after Holm)",
+        f"config move by at most {shift:+.1%}; {beyond} of {kinds} shifts exceed the spread of "
+        f"undisturbed pairs of readings, {told} has p < 0.05 after Holm",
         "evidence faults",
     )
 

@@ -97,16 +97,18 @@ class GpuRunner:
         self._protocol = protocol
         # Planning needs torch and triton here too: import them while the workers start.
         threading.Thread(target=_imported, args=(self._subject.device,), daemon=True).start()
+        self._limits = limits or Limits()
         settings = {
             "rule": rule or Repetitions(),
             "share": share_duplicates,
-            "limits": limits or Limits(),
+            "limits": self._limits,
         }
         with ExitStack() as stack:
             uuid = gpu_uuid(device) or f"index-{device}"
             lock = GpuLock(uuid, what=f"measuring {workload.key}", wait_s=wait_s)
             stack.enter_context(lock)
             self._start(stack, services, cache, settings)
+            self._load()
             self._stack = stack.pop_all()
         self.startup_s = self._clock.now
         self.sensors: list[dict[str, Any]] = []
@@ -150,6 +152,14 @@ class GpuRunner:
             **settings,
         )
         stack.callback(self._pipeline.close)
+
+    def _load(self) -> None:
+        """Waits until the timing process has its inputs: start-up, and no config's doing.
+
+        A load that fails is not told here: what is wrong comes with the first measurement.
+        """
+        limit_s = self._limits.loading_s
+        self._pipeline.ask({"do": "load", "subject": self._subject}, timeout_s=limit_s).result()
 
     def _identify(self, timing: Workers) -> dict[str, Any]:
         timing.submit("identify", {"do": "identify"}, timeout_s=_SETUP_S)

@@ -96,6 +96,8 @@ class TimingService:
         try:
             loaded = self._load(task["subject"])
             first_launch(self._flush)
+            self._poison(task["subject"])
+            self._difference(task["subject"])  # wrong, of course: it loads what checking runs
             # A fresh process reads a little high at first; what it warms up on is not a config.
             EVENTS_L2.time(loaded.baseline, repetitions=_WARMING, flush=self._flush)
         except Exception as error:
