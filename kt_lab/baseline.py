@@ -1,6 +1,7 @@
 """What searchers are held against: exact random search, the noise floor, the landscape."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,8 @@ import pandas as pd
 from scipy.special import gammaln
 
 from kt_lab.errors import UsageError
+from kt_lab.landscape import Landscape
+from kt_lab.runners.replay import judged_us
 
 
 def expected_best(
@@ -101,6 +104,54 @@ def _rank_probability(ok: int, total: int, k: int) -> np.ndarray:
         - (gammaln(total + 1) - gammaln(k + 1) - gammaln(total - k + 1))
     )
     return np.where(possible, np.exp(logs), 0.0)
+
+
+def cutoff_draws(values: Sequence[float | None], cutoff: float) -> int:
+    """Returns how many evaluations random search needs to come some way to the optimum.
+
+    The way is measured from the median: the level is optimum + (median - optimum) (1 - cutoff).
+    With the n ok values from slowest to fastest, i is the first (from 0) at or below it (the one
+    before, if that is the optimum), and the answer i / (n + 1 - i), rounded up: the inverse of
+    the expected rank of the best of m draws. Failures are not counted.
+
+    Args:
+        values: Latencies per config, shape (N,), in microseconds; null: failed.
+        cutoff: In [0, 1]; 0.95 is the methodology's end, 0.01 its start.
+
+    Returns:
+        At least 1.
+
+    Source:
+        Willemsen et al., FGCS 2024, doi 10.1016/j.future.2024.05.021, section 3.3.
+    """
+    column = _column(values, "values")
+    ranked = -np.sort(-column[~np.isnan(column)])
+    if not 0 <= cutoff <= 1 or ranked.size == 0:
+        raise UsageError(f"a cutoff must lie in 0..1, with an ok config; got {cutoff}")
+    level = ranked[-1] + (np.median(ranked) - ranked[-1]) * (1 - cutoff)
+    at = int(np.argmax(ranked <= level))
+    if cutoff < 1 and ranked[at] == ranked[-1]:
+        at -= 1
+    return max(1, math.ceil(at / (ranked.size + 1 - at)))
+
+
+def readings(landscapes: Iterable[Landscape]) -> pd.DataFrame:
+    """Returns what searchers read and are judged by, for `kt_lab.stats.methodology_scores`.
+
+    Returns:
+        One row per landscape, visit that is read and recorded config: `gpu`, `kernel`,
+        `workload`, `visit`, `config`, `latency_us` (median of that visit), `judged_us` (of the
+        others); microseconds, null where the config failed.
+    """
+    parts = []
+    for landscape in landscapes:
+        at = landscape.table.index.to_numpy()
+        for visit in range(landscape.visits):
+            facts = {name: getattr(landscape, name) for name in ("gpu", "kernel", "workload")}
+            part = pd.DataFrame(facts | {"visit": visit, "config": at})
+            part["latency_us"] = landscape.medians_us(visit)[at]
+            parts.append(part.assign(judged_us=judged_us(landscape, visit=visit)[at]))
+    return pd.concat(parts, ignore_index=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from kt_lab.tune import tune
 
 CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
 NOT_REPEATABLE = ("search_s", "elapsed_s")  # measured on the machine that runs the searcher
+ANATOMY = {"generation": "Int16", "predicted": "float32", "twin": "boolean"}
+"""Columns that older tables of runs lack: all null there; in newer ones `twin` never is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,12 @@ def history_table(
         facts: Constant columns: workload, kernel, gpu, searcher, lanes, seed.
         judged_us: What each config of the space is judged by, shape (space.size,); None in a
             live run, where nothing is known but the readings.
+
+    Returns:
+        `generation` and `predicted` are the proposal's (rounded to five digits: the last bits
+        differ between machines); `twin`: its samples were taken over from an identical launch.
     """
+    said = [t.proposal.predicted for t in history]
     at = np.asarray([t.measurement.info.get("config", -1) for t in history], dtype=np.int32)
     judged = np.full(len(at), np.nan) if judged_us is None else judged_us[at]
     return pd.DataFrame(
@@ -102,6 +109,11 @@ def history_table(
             "machine_s": _seconds([t.machine_s for t in history], digits=4),
             "search_s": _seconds([t.search_s for t in history], digits=3),
             "origin": [t.proposal.origin for t in history],
+            "generation": pd.array([t.proposal.generation for t in history], dtype="Int16"),
+            "predicted": np.asarray(
+                [np.nan if p is None else float(f"{p:.5g}") for p in said], dtype=np.float32
+            ),
+            "twin": pd.array(["twin" in t.measurement.info for t in history], dtype="boolean"),
         }
     )
 
@@ -122,5 +134,6 @@ def typed(frame: pd.DataFrame) -> pd.DataFrame:
         "repetitions": "int16",
     }
     floats = ("latency_us", "judged_us", "compile_s", "measure_s", "machine_s", "search_s")
-    frame = frame.astype(types | dict.fromkeys(floats, "float32"))
+    frame = frame.assign(**{name: None for name in ANATOMY if name not in frame})
+    frame = frame.astype(types | dict.fromkeys(floats, "float32") | ANATOMY)
     return frame.astype(dict.fromkeys(CATEGORIES, "category"))

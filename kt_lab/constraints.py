@@ -36,11 +36,17 @@ def _next_power_of_two(value):
     return np.left_shift(1, np.ceil(np.log2(np.maximum(value, 1))).astype(np.int64))
 
 
+def _product(a, b):
+    if isinstance(a, str) or isinstance(b, str):  # a text times a number would be a long text
+        raise TypeError(f"{a!r} * {b!r} is no product of numbers")
+    return operator.mul(a, b)
+
+
 _floordiv = _safe(np.floor_divide)
 _BINARY = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
+    ast.Mult: _product,
     ast.FloorDiv: _floordiv,
     ast.Mod: _safe(np.mod),
 }

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -110,6 +111,21 @@ class Integer(Parameter):
 
 
 @dataclass(frozen=True)
+class Ordered(Parameter):
+    """Listed numbers in ascending order, evenly spaced or not; one step goes to the next."""
+
+    numbers: tuple[float, ...] = ()
+    role: str | None = None
+
+    def __post_init__(self):
+        """Copies the numbers and checks their order."""
+        object.__setattr__(self, "numbers", tuple(self.numbers))
+        if any(not a < b for a, b in pairwise(self.numbers)):
+            raise SpaceError(f"{self.name} must list ascending numbers, got {self.numbers}")
+        self._finish(self.numbers, self.role)
+
+
+@dataclass(frozen=True)
 class Choice(Parameter):
     """Unordered alternatives; every other value is a neighbour at any radius."""
 
@@ -147,7 +163,7 @@ class Flag(Parameter):
         self._finish((False, True), self.role)
 
 
-_KINDS = {kind.__name__: kind for kind in (PowerOfTwo, Integer, Choice, Flag)}
+_KINDS = {kind.__name__: kind for kind in (PowerOfTwo, Integer, Ordered, Choice, Flag)}
 
 
 def parameter_from(description: dict[str, Any]) -> Parameter:

@@ -1,7 +1,7 @@
-"""The headline study: LFBO against Pattern Search, random search and TPE, on recorded GPUs."""
+"""What the stored studies show: levels, ratio tables, and the figures drawn from them."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ import pandas as pd
 
 from kt_lab import plots, stats
 from kt_lab.baseline import expected_best, landscape_profile, noise_floor
-from kt_lab.budget import Budget
-from kt_lab.errors import StoreError
-from kt_lab.experiment import Experiment, compare_cell, load_runs
-from kt_lab.landscape import Landscape, data_directory, load_landscape
+from kt_lab.experiment import Experiment, compare_cell
+from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.runners.replay import judged_us
+from kt_lab.studies import GPU, LANES, NAMED, REFERENCE, WORKLOADS
 
 
 @dataclass(frozen=True)
@@ -40,74 +39,6 @@ class Drawing:
     def _repr_png_(self) -> bytes:
         """Shows the figure where a notebook cell ends with it."""
         return plots.png_bytes(self.figure)
-
-
-GPU = "h200"
-NAMED = ("int4_gemm/1x1x7168x8192", "softmax/4096x640")  # the convergence plots of Helion #1115
-WORKLOADS = (
-    "int4_gemm/1x1x7168x8192",
-    "int4_gemm/1x16x7168x8192",
-    "int4_gemm/1x64x14336x4096",
-    "int4_gemm/1x1x4096x28672",
-    "int4_gemm/1x2048x2048x2048",
-    "softmax/4096x640",
-    "softmax/65536x512",
-    "softmax/8192x8192",
-    "softmax/256x128256",
-)
-SEARCHERS = ("random", "pattern", "lfbo_pattern", "tpe")
-LANES = (4, 16)
-REFERENCE = "pattern"
-
-
-def headline() -> Experiment:
-    """Returns the experiment behind the README's figures."""
-    return Experiment(
-        "headline",
-        WORKLOADS,
-        SEARCHERS,
-        seeds=30,
-        budget=Budget(trials=300),
-        lanes=LANES,
-        gpu=GPU,
-    )
-
-
-def ablations() -> Experiment:
-    """Returns the experiment that tells searchers from the sampler of their starts."""
-    return Experiment(
-        "ablations",
-        WORKLOADS,
-        {
-            "pattern": "pattern",
-            "pattern_uniform": ("pattern", {"starts": "uniform"}),
-            "lfbo_pattern": "lfbo_pattern",
-            "lfbo_uniform": ("lfbo_pattern", {"starts": "uniform"}),
-        },
-        seeds=30,
-        budget=Budget(trials=300),
-        lanes=(16,),
-        gpu=GPU,
-    )
-
-
-STUDIES: Mapping[str, Callable[[], Experiment]] = {"headline": headline, "ablations": ablations}
-
-
-def stored(experiment: Experiment) -> Path:
-    """Returns where a study's runs are kept."""
-    return data_directory() / "runs" / experiment.name / f"{experiment.name}.parquet"
-
-
-def load_study(experiment: Experiment) -> pd.DataFrame:
-    """Loads a stored study, if it answers this very request on these very landscapes."""
-    path = stored(experiment)
-    if not path.exists():
-        raise StoreError(
-            f"study {experiment.name!r} must have been run, got no {path.name}; "
-            f"run kt-lab study {experiment.name}"
-        )
-    return load_runs(path, expect=experiment.facts())
 
 
 def spot_check(

@@ -73,6 +73,9 @@ class Proposal:
         cutoff_us: Timing may stop early once the config is clearly slower than this, in
             microseconds; the measurement is then `censored`. None: never.
         origin: Which part of the algorithm wants it ("start", "neighbour", "polish", "retime"...).
+        generation: Of an algorithm that has generations: 0 for the starts, then 1, 2...
+        predicted: What the model said of the config when it chose it, in the unit that the
+            searcher's class tells as `predicts`; None: no model chose it.
     """
 
     id: int
@@ -80,6 +83,8 @@ class Proposal:
     repetitions: int | None = None
     cutoff_us: float | None = None
     origin: str = ""
+    generation: int | None = None
+    predicted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

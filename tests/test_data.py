@@ -11,7 +11,8 @@ from kt_lab.datasheet import BEGIN, END, datasheet, markdown
 from kt_lab.evidence import readme as evidence
 from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.landscape import Landscape, data_directory, landscapes
-from kt_lab.study import LANES, headline, load_study, ratio_tables
+from kt_lab.studies import LANES, headline, load_study
+from kt_lab.study import ratio_tables
 
 ENTRIES = landscapes()
 ROOT = Path(__file__).resolve().parents[1]

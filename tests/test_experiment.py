@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from kt_lab.budget import Budget
-from kt_lab.cells import NOT_REPEATABLE, run_cell
+from kt_lab.cells import ANATOMY, NOT_REPEATABLE, run_cell
 from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
 from kt_lab.experiment import Experiment, compare_cell, load_runs, process_pool
+from kt_lab.store import write_table
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
 SEARCHERS = ("random", "pattern", "lfbo_pattern", "tpe")
@@ -40,7 +41,7 @@ def test_one_row_per_trial_with_the_columns_of_the_house(serial):
     assert list(serial.columns) == [
         *("workload", "kernel", "gpu", "searcher", "lanes", "seed", "trial", "config", "first"),
         *("repetitions", "status", "latency_us", "judged_us", "compile_s", "measure_s"),
-        *("machine_s", "search_s", "origin"),
+        *("machine_s", "search_s", "origin", "generation", "predicted", "twin"),
     ]
     counts = serial.groupby(["workload", "searcher", "seed"], observed=True)["first"].sum()
     assert len(counts) == 2 * 4 * 2
@@ -79,6 +80,25 @@ def test_a_changed_run_is_noticed(serial):
     changed.loc[at[3], "config"] += 1
     assert compare_cell(changed, cell) == ["config"]
     assert compare_cell(changed.drop(index=at[5]), cell) == ["trial"]
+
+
+def test_a_table_stored_without_the_newer_columns_is_compared_in_those_it_has(serial, tmp_path):
+    cell = next(c for c in _experiment().cells() if c.searcher == "lfbo_pattern")
+    write_table(serial.drop(columns=list(ANATOMY)), tmp_path / "old.parquet", facts={})
+    old = load_runs(tmp_path / "old.parquet")
+    assert old.dtypes.equals(serial.dtypes)
+    assert old[list(ANATOMY)].isna().all(axis=None)
+    assert compare_cell(old, cell) == []
+    assert compare_cell(old.assign(latency_us=old["latency_us"] + 1), cell) == ["latency_us"]
+    assert compare_cell(serial.assign(generation=serial["generation"] + 1), cell) == ["generation"]
+
+
+def test_samples_that_were_taken_over_are_told(serial):
+    twins = serial[serial["twin"]]
+    assert len(twins)
+    assert (twins["first"] & (twins["measure_s"] == 0)).all()
+    timed = serial[(serial["status"] == "ok") & ~serial["twin"]]
+    assert (timed["measure_s"] > 0).all()
 
 
 def test_an_interrupted_experiment_resumes_where_it_stopped(serial, tmp_path, monkeypatch):

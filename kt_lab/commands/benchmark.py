@@ -7,7 +7,7 @@ import time
 
 from kt_lab.budget import Budget
 from kt_lab.experiment import Experiment, process_pool
-from kt_lab.study import GPU, SEARCHERS, WORKLOADS
+from kt_lab.studies import GPU, SEARCHERS, WORKLOADS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

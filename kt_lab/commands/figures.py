@@ -6,16 +6,8 @@ from pathlib import Path
 
 from kt_lab.provenance import provenance
 from kt_lab.store import read_table
-from kt_lab.study import (
-    LANES,
-    draw_all,
-    headline,
-    latency_table,
-    load_study,
-    ratio_tables,
-    spot_check,
-    stored,
-)
+from kt_lab.studies import LANES, headline, load_study, stored
+from kt_lab.study import draw_all, latency_table, ratio_tables, spot_check
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

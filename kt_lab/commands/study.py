@@ -5,7 +5,7 @@ import os
 import time
 
 from kt_lab.experiment import process_pool
-from kt_lab.study import STUDIES, stored
+from kt_lab.studies import STUDIES, stored
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

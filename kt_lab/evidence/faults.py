@@ -26,6 +26,7 @@ from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.jobs import Limits
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.space import Choice, Integer, ParameterSpace
+from kt_lab.stats.significance import holm
 from kt_lab.trial import Config, Proposal
 from kt_lab.tune import tune
 from kt_lab.workload import Kernel, Workload
@@ -196,7 +197,7 @@ def judged(pairs: dict[str, list[list[float]]], faults: list[str]) -> dict[str, 
         "step": {arm: float(np.expm1(np.median(step))) for arm, step in steps.items()},
         "shift": {f: float(np.expm1(np.median(steps[f]) - np.median(norms[f]))) for f in faults},
         "noise": {f: _spread(norms[f]) for f in faults},
-        "p_holm": dict(zip(faults, holm(p_values), strict=True)),
+        "p_holm": dict(zip(faults, holm(p_values).tolist(), strict=True)),
         "failed_controls": int(sum(np.isnan(step).sum() for step in steps.values())),
     }
 
@@ -210,15 +211,6 @@ def _norm(fault: str) -> str:
     if fault in _COSTS_THE_PROCESS:
         return _RESTART
     return _NOTHING if fault in _LAUNCHES_NOTHING else _HEALTHY
-
-
-def holm(p_values: list[float]) -> list[float]:
-    """Returns p-values corrected for their number (Holm 1979), in the order given."""
-    order = np.argsort(p_values)
-    scaled = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
-    out = np.empty(len(p_values))
-    out[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
-    return out.tolist()
 
 
 def _read(runner: GpuRunner, config: Config) -> float:

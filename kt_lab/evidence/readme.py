@@ -116,8 +116,9 @@ def _parity(result: dict) -> tuple[str, str, str]:
     return (
         f"a live run beside its replay, {len(rows)} runs, {result['gpu']}",
         f"final latency live / replay {told('latency_ratio')}, wall-clock "
-        f"{told('wall_clock_ratio')}; the first {min(row['same_first'] for row in rows)} or more "
-        "proposals are the same",
+        f"{told('wall_clock_ratio')}; the same live run once more takes {told('again_ratio')} of "
+        f"its time; the first {min(row['same_first'] for row in rows)} or more proposals are the "
+        "same",
         "evidence parity",
     )
 

@@ -145,6 +145,27 @@ STYLES = {
     "optuna_nsga2": SearcherStyle(_SKY, _DASHED, "H", "NSGA-II (Optuna)"),
     "optuna_qmc": SearcherStyle(_GREY, _DASHED, "8", "QMC (Optuna)"),
     "max_q": SearcherStyle(_BLUE, _DOTTED, "X", "Max-Q"),
+    "helion_lfbo_tree": SearcherStyle(_RED, _SOLID, "D", "LFBO-Tree (Helion)"),
+    "helion_lfbo_pattern": SearcherStyle(_BLUE, _LONG, "s", "LFBO-Pattern (Helion)"),
+    "helion_pattern": SearcherStyle(_ORANGE, _LONG, "o", "Pattern (Helion)"),
+    "helion_de": SearcherStyle(_PURPLE, _LONG, "v", "DE (Helion)"),
+    "helion_de_surrogate": SearcherStyle(_BROWN, _DASHED, "^", "DE + surrogate (Helion)"),
+    "helion_random": SearcherStyle(_GREY, _SOLID, "X", "Random (Helion)"),
+    "helion_lfbo_tree_uniform": SearcherStyle(_RED, _DASHED, "P", "LFBO-Tree (Helion, uniform)"),
+    "helion_lfbo_pattern_uniform": SearcherStyle(
+        _BLUE, _DASHDOT, "P", "LFBO-Pattern (Helion, uniform)"
+    ),
+    "helion_pattern_uniform": SearcherStyle(_ORANGE, _DOTTED, "P", "Pattern (Helion, uniform)"),
+    "helion_de_uniform": SearcherStyle(_PURPLE, _DASHDOT, "X", "DE (Helion, uniform)"),
+    "helion_de_surrogate_uniform": SearcherStyle(
+        _BROWN, _DOTTED, "P", "DE + surrogate (Helion, uniform)"
+    ),
+    "kt_adaptive_tabu_greywolf": SearcherStyle(_ORANGE, _SOLID, "v", "Tabu grey wolf (KT)"),
+    "kt_hybrid_vndx": SearcherStyle(_BLUE, _DASHED, "^", "VNDX (KT)"),
+    "kt_genetic": SearcherStyle(_GREEN, _SOLID, "P", "Genetic (KT)"),
+    "kt_dual_annealing": SearcherStyle(_RED, _DASHDOT, "s", "Dual annealing (KT)"),
+    "kt_bayes_opt": SearcherStyle(_PURPLE, _DOTTED, "D", "Bayesian opt. (KT)"),
+    "kt_greedy_ils": SearcherStyle(_BROWN, _LONG, "o", "Greedy ILS (KT)"),
 }
 """The registered searchers' looks; no two share colour and dash."""
 

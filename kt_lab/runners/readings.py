@@ -89,6 +89,8 @@ def measured(proposal: Proposal, measurement: Measurement, at_s: float) -> dict[
         "repetitions": proposal.repetitions,
         "cutoff_us": proposal.cutoff_us,
         "origin": proposal.origin,
+        "generation": proposal.generation,
+        "predicted": proposal.predicted,
         "status": measurement.status,
         "samples_us": [float(sample) for sample in measurement.samples_us],
         "compile_s": measurement.compile_s,
@@ -154,7 +156,8 @@ def parse(records: Sequence[Mapping[str, Any]], *, name: str) -> Held:
 
 
 def _reading(record: Mapping[str, Any]) -> Reading:
-    asked = (record[n] for n in ("repetitions", "cutoff_us", "origin"))
+    asked = [record[n] for n in ("repetitions", "cutoff_us", "origin")]
+    asked += [record.get(n) for n in ("generation", "predicted")]  # absent in older journals
     costs = (record[n] for n in ("compile_s", "check_s", "measure_s"))
     samples = tuple(record["samples_us"])
     return (

@@ -91,6 +91,8 @@ class Searcher(ABC):
         name: The registry's name.
         Options: A frozen dataclass of `option` fields.
         needs: "Space", or "ParameterSpace" when the algorithm looks at parameters.
+        predicts: What `Proposal.predicted` is: "p_good", the model's probability that the config
+            is among the good; "latency_us", its mean in microseconds; None: there is none.
         space: What it chooses from.
         seed: Fixes every random choice.
         budget: The run's budget, or None; never enforced here.
@@ -103,6 +105,7 @@ class Searcher(ABC):
     name: ClassVar[str] = ""
     Options: ClassVar[type] = Options
     needs: ClassVar[str] = "Space"
+    predicts: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -157,9 +160,12 @@ class Searcher(ABC):
         repetitions: int | None = None,
         cutoff_us: float | None = None,
         origin: str = "",
+        generation: int | None = None,
+        predicted: float | None = None,
     ) -> Proposal:
         """Returns the next numbered proposal; ids count from 0 in order of asking."""
-        proposal = Proposal(self._proposed, config, repetitions, cutoff_us, origin)
+        asked = (repetitions, cutoff_us, origin, generation, predicted)
+        proposal = Proposal(self._proposed, config, *asked)
         self._proposed += 1
         return proposal
 

@@ -96,6 +96,8 @@ class BatchSearcher(Searcher):
         self._known: dict[Config, Member] = {}
         self._population: list[Member] = []
         self._best_ever = math.inf  # lowest reading so far, lucky ones included
+        self._generation = 0  # the one that is being proposed; 0: the starts
+        self._said: dict[Row, float | None] = {}  # by the model, of the rows that it chose
         self._queue: deque[Request] = deque()
         self._out: dict[int, Member] = {}
         self._plan: Iterator[list[Request]] | None = None
@@ -110,7 +112,13 @@ class BatchSearcher(Searcher):
             member, origin, repetitions, again = self._queue.popleft()
             if repetitions is None and member.measured and not again:
                 continue  # somebody else measured it while it waited
-            proposal = self.propose(member.config, repetitions=repetitions, origin=origin)
+            proposal = self.propose(
+                member.config,
+                repetitions=repetitions,
+                origin=origin,
+                generation=self._generation,
+                predicted=self._said.get(member.row) if repetitions is None else None,
+            )
             self._out[proposal.id] = member
             proposals.append(proposal)
         return proposals

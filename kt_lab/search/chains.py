@@ -53,6 +53,7 @@ class ChainSearcher(Searcher):
         self._waiting: list[_Waiting] | None = None
         self._starts: Iterator[Config] = iter(())
         self._size = math.inf
+        self._generation: int | None = None  # of a single chain that has generations
 
     # -- ask and tell -------------------------------------------------------------------------
 
@@ -63,7 +64,7 @@ class ChainSearcher(Searcher):
         while len(proposals) < wanted and (self._queue or self._advance()):
             config, origin = self._queue.popleft()
             if config not in self._values:  # nobody else measured it while it waited
-                proposals.append(self.propose(config, origin=origin))
+                proposals.append(self.propose(config, origin=origin, generation=self._generation))
         return proposals
 
     def tell(self, trials: Iterable[Trial]) -> None:

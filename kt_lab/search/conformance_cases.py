@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 
 import numpy as np
 
@@ -119,12 +120,16 @@ def ask(searcher: Searcher, n: int) -> list[Proposal]:
         assert searcher.space.contains(proposal.config), (
             f"every proposal must be a member of the space, got {proposal.config!r}"
         )
+        assert proposal.predicted is None or (
+            searcher.predicts is not None and proposal.generation is not None
+        ), "a prediction must come with its generation, and the class tell what it `predicts`"
     return asked
 
 
 def facts(proposals: Iterable[Proposal]) -> list[tuple]:
     """Returns what makes two sequences of proposals the same."""
-    return [(p.id, p.config, p.repetitions, p.cutoff_us, p.origin) for p in proposals]
+    names = [field.name for field in fields(Proposal)]
+    return [tuple(getattr(p, name) for name in names) for p in proposals]
 
 
 def foreign_trials(space: ParameterSpace, n: int) -> list[Trial]:

@@ -67,6 +67,7 @@ class DESurrogateSearch(DifferentialEvolutionSearch):
 
     name: ClassVar[str] = "de_surrogate"
     Options: ClassVar[type] = DESurrogateOptions
+    predicts: ClassVar[str | None] = "latency_us"
     _last: ClassVar[int] = 0
 
     def __init__(self, space, *, seed, budget=None, prior=None, **options):
@@ -87,6 +88,7 @@ class DESurrogateSearch(DifferentialEvolutionSearch):
     def _trials(self, generation: int) -> list[Row]:
         """Returns a population's worth of trials, selected once enough was observed."""
         options, n = self.options, self.options.population_size
+        self._said = {}
         if len(self._rows) < options.surrogate_threshold:
             return self._drawn(n)
         if generation % options.refit_frequency == 0 and len(self._rows) >= _ENOUGH:
@@ -94,8 +96,10 @@ class DESurrogateSearch(DifferentialEvolutionSearch):
         rows = self._drawn(n * options.candidate_ratio)
         if self._trees is None:
             return self._random.sample(rows, n)
-        order = np.argsort(self._predicted(rows), kind="stable")
-        return [rows[i] for i in order[:n].tolist()]
+        latencies = self._predicted(rows)
+        chosen = np.argsort(latencies, kind="stable")[:n].tolist()
+        self._said = {rows[i]: float(latencies[i]) for i in chosen}
+        return [rows[i] for i in chosen]
 
     def _drawn(self, n: int) -> list[Row]:
         members = self._population

@@ -115,6 +115,7 @@ class DifferentialEvolutionSearch(BatchSearcher):
         best = [self._best().value]
         failures = 0
         for generation in range(2, options.max_generations + self._last + 1):
+            self._generation = generation - 1  # told from 0, though the starts count as two
             trials = self._enter(self._trials(generation))
             yield self._requests(trials, "trial")
             self._note(trials)

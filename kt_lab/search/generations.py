@@ -70,11 +70,6 @@ class GenerationSearcher(BatchSearcher):
         },
     }
 
-    def __init__(self, space, *, seed, budget=None, prior=None, **options):
-        """Takes a ParameterSpace; see `Searcher`."""
-        super().__init__(space, seed=seed, budget=budget, prior=prior, **options)
-        self._generation = 0  # the one that is being proposed, from 1
-
     def _run(self) -> Iterator[list[Request]]:
         """Yields the batches of the whole search."""
         options = self.options
@@ -87,6 +82,7 @@ class GenerationSearcher(BatchSearcher):
         ]  # none when every start failed: the search ends, as Helion's does
         for self._generation in range(1, options.max_generations + 1):
             if not self._step(copies):
+                self._generation -= 1  # nothing was proposed in it
                 break
             yield from self._round("neighbour")
             for copy in copies:
@@ -151,6 +147,7 @@ class GenerationSearcher(BatchSearcher):
             fresh = self._fresh(pattern_rows(self.space, current.row))
             if not fresh:
                 return
+            self._generation += 1
             self._population = [current, *map(self._visit, fresh)]
             yield from self._round("polish")
             best = self._best()

@@ -63,7 +63,7 @@ class Genetic(ChainSearcher):
         for generation in range(self.options.generations):
             if not rows:
                 return
-            origin = "generation" if generation else "start"
+            self._generation, origin = generation, "generation" if generation else "start"
             values = yield origin, [self.space.config(row) for row in rows]
             evaluated += len(rows)
             ranked = [rows[i] for i in np.argsort(values, kind="stable")]

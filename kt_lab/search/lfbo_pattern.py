@@ -58,6 +58,7 @@ class LFBOPatternSearch(ScreenedSearcher):
 
     name: ClassVar[str] = "lfbo_pattern"
     Options: ClassVar[type] = LFBOPatternOptions
+    predicts: ClassVar[str | None] = "p_good"
 
     def __init__(self, space, *, seed, budget=None, prior=None, **options):
         """Takes a ParameterSpace; see `Searcher`."""
@@ -78,12 +79,13 @@ class LFBOPatternSearch(ScreenedSearcher):
             random_state=options.random_state,
         )
 
-    def _select(self, pool: list[Row], n: int) -> list[int]:
+    def _select(self, pool: list[Row], n: int) -> dict[int, float | None]:
         if self._forest is None:  # nothing to learn from: all readings failed, or all are good
             return self._shuffled(pool, n)
         x = self.space.encode_rows(np.asarray(pool))
         good, leaves = surrogate.score(self._forest, x)
-        return surrogate.select(good, leaves, n, penalty=self.options.similarity_penalty)
+        chosen = surrogate.select(good, leaves, n, penalty=self.options.similarity_penalty)
+        return {i: float(good[i]) for i in chosen}
 
     def _patience(self) -> int:
         return self.options.patience

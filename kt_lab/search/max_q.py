@@ -17,6 +17,9 @@ and end) is this module's.
   the highest Q, or to stop when that is below Q(s, stop). Each episode's first move is made;
   arriving at its start counts as a move too, from nowhere in particular.
 
+Nothing is predicted of a config: Q is the best that a path through it may bring, so a slow config
+next to a fast one has a high Q, and no latency follows from it.
+
 Any Space will do. Several actors play at once, each its own episode, and share what they learn.
 """
 

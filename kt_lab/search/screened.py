@@ -3,6 +3,7 @@
 What Helion's LFBOPatternSearch, LFBOTreeSearch and UCBPatternSearch have in common.
 """
 
+import itertools
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -43,8 +44,11 @@ class ScreenedSearcher(GenerationSearcher):
         if len(pool) == 1:
             return []
         quota = max(2, int(self.options.frac_selected * len(pool)))
-        chosen = [i for i in self._select(pool, quota) if i != 0]  # 0 is the incumbent: kept
-        return [self._visit(pool[i]) for i in chosen[: quota - 1]]
+        chosen = self._select(pool, quota)
+        chosen.pop(0, None)  # the incumbent: kept
+        said = {pool[i]: said for i, said in itertools.islice(chosen.items(), quota - 1)}
+        self._said |= said
+        return [self._visit(row) for row in said]
 
     def _draws(self, row: Row) -> list[Row]:
         """Returns neighbours in order of drawing, doubles and invalid ones included."""
@@ -59,10 +63,10 @@ class ScreenedSearcher(GenerationSearcher):
         return rows if cap < 0 else rows[:cap]
 
     @abstractmethod
-    def _select(self, pool: list[Row], n: int) -> list[int]:
-        """Returns the positions of the n most promising rows of the pool, best first."""
+    def _select(self, pool: list[Row], n: int) -> dict[int, float | None]:
+        """Returns position -> prediction of the n most promising rows of the pool, best first."""
 
-    def _shuffled(self, pool: list[Row], n: int) -> list[int]:
+    def _shuffled(self, pool: list[Row], n: int) -> dict[int, float | None]:
         """Returns n random positions: what is selected while there is no model."""
         ranks = [self._random.random() for _ in pool]
-        return sorted(range(len(pool)), key=ranks.__getitem__)[:n]
+        return dict.fromkeys(sorted(range(len(pool)), key=ranks.__getitem__)[:n])

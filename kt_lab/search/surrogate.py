@@ -9,6 +9,17 @@ from kt_lab.search.forest import Forest, grow
 _LEAST = 1e-5  # microseconds; keeps weights finite when all good readings are equal
 
 
+def threshold(latencies: np.ndarray, quantile: float) -> float:
+    """Returns the latency in microseconds up to which a reading is good; NaN: none is.
+
+    Args:
+        latencies: Microseconds, shape (n,); inf where the config failed.
+        quantile: Of the finite ones, in (0, 1).
+    """
+    finite = latencies[np.isfinite(latencies)]
+    return float(np.quantile(finite, quantile)) if len(finite) else np.nan
+
+
 def labels(latencies: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
     """Returns which readings are good, and their weights, both of shape (n,).
 
@@ -19,12 +30,11 @@ def labels(latencies: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarr
         latencies: Microseconds, shape (n,); inf where the config failed.
         quantile: In (0, 1).
     """
-    finite = np.isfinite(latencies)
-    if not finite.any():
-        return np.zeros(len(latencies), dtype=bool), np.ones(len(latencies))
-    bar = np.quantile(latencies[finite], quantile)
+    bar = threshold(latencies, quantile)
     good = latencies <= bar
     weights = np.ones(len(latencies))
+    if not good.any():
+        return good, weights
     gain = np.maximum(_LEAST, bar - latencies[good])
     weights[good] = gain / gain.mean()
     return good, weights

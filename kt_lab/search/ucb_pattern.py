@@ -14,7 +14,8 @@ merged) with scikit-learn's Gaussian process in the place of BoTorch's:
 4. A step draws `num_neighbors` random neighbours as `lfbo_pattern` does, and measures the share
    `frac_selected` that is highest in UCB(x) = mean(x) + sqrt(beta) * deviation(x), of the
    noise-free posterior (Srinivas et al., "Gaussian Process Optimization in the Bandit Setting",
-   2010). Failures are unknown to the model.
+   2010). Failures are unknown to the model. What it predicts of a config is -mean(x) in
+   microseconds (`logarithm`: exp(-mean(x)), its median), not the bound.
 
 Differences from the original: BoTorch's MixedSingleTaskGP adds and multiplies a kernel of its own
 for categorical columns, and rejected neighbours counted as visited there; here they may be
@@ -58,6 +59,7 @@ class UCBPatternSearch(ScreenedSearcher):
 
     name: ClassVar[str] = "ucb_pattern"
     Options: ClassVar[type] = UCBPatternOptions
+    predicts: ClassVar[str | None] = "latency_us"
 
     def __init__(self, space, *, seed, budget=None, prior=None, **options):
         """Takes a ParameterSpace; see `Searcher`."""
@@ -81,13 +83,16 @@ class UCBPatternSearch(ScreenedSearcher):
                 self._process = Process(x, y)
             self._process.condition(x, y)
 
-    def _select(self, pool: list[Row], n: int) -> list[int]:
+    def _select(self, pool: list[Row], n: int) -> dict[int, float | None]:
         if self._process is None:  # every reading has failed since
             return self._shuffled(pool, n)
         with single_thread():
             mean, deviation = self._process.predict(self._scaled(pool))
         bound = mean + np.sqrt(self.options.beta) * deviation
-        return np.argsort(-bound, kind="stable")[:n].tolist()
+        chosen = np.argsort(-bound, kind="stable")[:n].tolist()
+        y = self._process.observed(mean[chosen])
+        latencies = np.exp(-y) if self.options.logarithm else -y
+        return dict(zip(chosen, latencies.tolist(), strict=True))
 
     def _scaled(self, rows: list[Row]) -> np.ndarray:
         return (self.space.encode_rows(np.asarray(rows)) - self._low) / self._span
@@ -128,6 +133,10 @@ class Process:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a variance just below 0 is taken for 0
             return self._model.predict(x, return_std=True)
+
+    def observed(self, standardised: np.ndarray) -> np.ndarray:
+        """Returns standardised values in the unit of y."""
+        return self._centre + self._scale * standardised
 
     def _standard(self, y: np.ndarray) -> np.ndarray:
         return (y - self._centre) / self._scale

@@ -1,21 +1,42 @@
 """Judging runs: tidy table in, tidy table out, deterministic by seed, nothing is drawn."""
 
+from kt_lab.stats.anatomy import anatomy
+from kt_lab.stats.budgets import latency_at
 from kt_lab.stats.curves import convergence_bands, final_latency, incumbent_curves
+from kt_lab.stats.equivalence import equivalence
 from kt_lab.stats.intervals import Interval, geomean_interval, quantiles
+from kt_lab.stats.methodology import methodology_runs, methodology_scores
+from kt_lab.stats.power import Components, power, power_table, variance_components
+from kt_lab.stats.profiles import performance_profile, quality_ecdf, runtime_ecdf
 from kt_lab.stats.ratios import convergence_time_ratios, latency_ratios, wall_clock_ratios
-from kt_lab.stats.times import convergence_targets, expected_running_time, time_to_target
+from kt_lab.stats.significance import paired_tests, probability_best
+from kt_lab.stats.times import convergence_targets, running_times, time_to_target
 
 __all__ = [
+    "Components",
     "Interval",
+    "anatomy",
     "convergence_bands",
     "convergence_targets",
     "convergence_time_ratios",
-    "expected_running_time",
+    "equivalence",
     "final_latency",
     "geomean_interval",
     "incumbent_curves",
+    "latency_at",
     "latency_ratios",
+    "methodology_runs",
+    "methodology_scores",
+    "paired_tests",
+    "performance_profile",
+    "power",
+    "power_table",
+    "probability_best",
+    "quality_ecdf",
     "quantiles",
+    "running_times",
+    "runtime_ecdf",
     "time_to_target",
+    "variance_components",
     "wall_clock_ratios",
 ]

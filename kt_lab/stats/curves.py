@@ -33,7 +33,7 @@ def incumbent_curves(runs: pd.DataFrame) -> pd.DataFrame:
         standing latency, what the searcher saw) and `judged_us` (its latency in the visit that
         the searcher did not see).
     """
-    table, run = _ordered(runs)
+    table, run = ordered_runs(runs)
     good = (table["status"] == OK).to_numpy() & table["latency_us"].notna().to_numpy()
     at = _standing_incumbent(
         run.tolist(),
@@ -55,7 +55,7 @@ def incumbent_curves(runs: pd.DataFrame) -> pd.DataFrame:
     return curves
 
 
-def _ordered(runs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+def ordered_runs(runs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
     """Returns the table sorted by run and trial, and the number of each row's run."""
     check_columns(runs, (*_TRIAL, *_CLOCK))
     run = runs.groupby(list(RUN), observed=True, sort=True, dropna=False).ngroup().to_numpy()
@@ -105,7 +105,7 @@ def final_latency(runs: pd.DataFrame) -> pd.DataFrame:
         (the run's totals in seconds), `spent_trials`, `trials` (re-measurements included) and
         `failures` (trials that ended neither ok nor censored).
     """
-    table, run = _ordered(runs)
+    table, run = ordered_runs(runs)
     curves = incumbent_curves(runs)
     last = np.flatnonzero(np.append(np.diff(run) != 0, True))
     final = curves.iloc[last].reset_index(drop=True).drop(columns="trial")
@@ -116,6 +116,20 @@ def final_latency(runs: pd.DataFrame) -> pd.DataFrame:
     final["trials"] = np.bincount(run)
     final["failures"] = np.bincount(run, weights=failed).astype(np.int64)
     return final
+
+
+def step_values(run: pd.DataFrame, points: np.ndarray, *, x: str, value: str) -> np.ndarray:
+    """Returns the latency of one run's incumbent at points of x, inf where it has none.
+
+    Args:
+        run: The rows of one run, from `incumbent_curves`.
+        points: Shape (n,), in x; a point beyond the end gives the final incumbent.
+        x: The axis.
+        value: "judged_us" or "reading_us".
+    """
+    known = np.append(run[value].to_numpy(float, na_value=np.nan), np.nan)
+    found = known[np.searchsorted(run[x].to_numpy(float), points, side="right") - 1]  # [-1]: none
+    return np.where(np.isnan(found), np.inf, found)
 
 
 def convergence_bands(
@@ -176,11 +190,9 @@ def _band(group: pd.DataFrame, x: str, value: str, points: np.ndarray, scale: fl
     latency = np.full((len(seeds), points.size), np.inf)  # (seeds, points)
     ends = np.empty(len(seeds))
     for row, run in enumerate(seeds):
-        steps = run[x].to_numpy(float)
-        known = np.append(run[value].to_numpy(float, na_value=np.nan), np.nan)
-        latency[row] = known[np.searchsorted(steps, points, side="right") - 1]  # [-1]: before all
-        ends[row] = steps[-1]
-    latency = np.where(np.isnan(latency), np.inf, latency) / scale
+        latency[row] = step_values(run, points, x=x, value=value)
+        ends[row] = run[x].iloc[-1]
+    latency /= scale
     low, median, high = quantiles(latency, (0.25, 0.5, 0.75))
     band = pd.DataFrame({name: group[name].iloc[0] for name in GROUP}, index=range(points.size))
     band["axis"] = x

@@ -14,7 +14,8 @@ CONFIDENCE = 0.95
 RESAMPLES = 4000
 
 Draw = Callable[[int, np.random.Generator], np.ndarray]
-"""draw(n, rng) -> (n,) log ratios of one workload, each from seeds resampled anew."""
+"""draw(n, rng) -> (n, ...) values of one workload, each from seeds resampled anew: usually one
+log ratio, or several numbers that belong together, along further axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +73,26 @@ def mean_log(logs: np.ndarray) -> float:
     return math.inf if math.isnan(mean) else mean
 
 
-def percentile_interval(logs: np.ndarray, confidence: float) -> tuple[float, float]:
-    """Returns the percentile interval of resampled log ratios, as ratios.
+def percentile_bounds(values: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the percentile interval of resampled values, along the first axis.
 
     Order statistics, rounded outwards, never interpolation: infinities stay infinities.
     """
-    ranked = np.sort(logs)
+    ranked = np.sort(values, axis=0)
     tail = (1 - confidence) / 2 * (len(ranked) - 1)
-    low, high = ranked[math.floor(tail)], ranked[math.ceil(len(ranked) - 1 - tail)]
+    return ranked[math.floor(tail)], ranked[math.ceil(len(ranked) - 1 - tail)]
+
+
+def percentile_interval(logs: np.ndarray, confidence: float) -> tuple[float, float]:
+    """Returns the percentile interval of resampled log ratios, as ratios."""
+    low, high = percentile_bounds(logs, confidence)
     return float(np.exp(low)), float(np.exp(high))
 
 
 def resample_means(
     draws: Mapping[str, Sequence[Draw]], resamples: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Returns the mean log ratio of every hierarchical resample, shape (resamples,).
+    """Returns the mean of what was drawn, of every hierarchical resample, (resamples, ...).
 
     Each resample draws as many kernels as there are, with replacement; within each drawn kernel
     as many of its workloads as it has; within each drawn workload its seeds. Workloads of one
@@ -99,7 +105,8 @@ def resample_means(
     """
     kernels = sorted(draws)
     chosen = rng.integers(len(kernels), size=(resamples, len(kernels)))
-    total, count = np.zeros(resamples), np.zeros(resamples)
+    shape = draws[kernels[0]][0](0, rng).shape[1:]
+    total, count = np.zeros((resamples, *shape)), np.zeros(resamples)
     for number, kernel in enumerate(kernels):
         slots = np.nonzero(chosen == number)[0]  # the resample of each time it was drawn
         workloads = draws[kernel]
@@ -109,7 +116,7 @@ def resample_means(
             with np.errstate(invalid="ignore"):
                 np.add.at(total, where, draw(where.size, rng))
             np.add.at(count, where, 1)
-    mean = total / count
+    mean = (total.T / count).T
     return np.where(np.isnan(mean), np.inf, mean)
 
 

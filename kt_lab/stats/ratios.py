@@ -10,24 +10,20 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.stats.curves import final_latency, incumbent_curves
-from kt_lab.stats.intervals import CONFIDENCE, RESAMPLES
 from kt_lab.stats.pairs import Bootstrap, ratio_table
-from kt_lab.stats.tables import check_axis, check_columns, single_lanes
+from kt_lab.stats.tables import UNITS, check_axis, check_columns, single_lanes
 from kt_lab.stats.times import convergence_targets, time_to_target
 
 LATENCY = "latency"
 WALL_CLOCK = "wall_clock"
 CONVERGENCE = "convergence_time"
-_UNITS = {"spent_trials": "trials", "machine_s": "s", "elapsed_s": "s"}
 
 
 def latency_ratios(
     runs: pd.DataFrame,
     *,
     reference: str = "pattern",
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    **how: float,
 ) -> pd.DataFrame:
     """Returns the ratios of judged final latencies to those of the reference.
 
@@ -38,18 +34,20 @@ def latency_ratios(
     Args:
         runs: The tidy table of runs, of one lane count.
         reference: The searcher that every other is divided by.
-        confidence: Of the intervals, in (0, 1).
-        resamples: Number of bootstrap resamples.
-        seed: Fixes the resampling; a searcher's rows do not depend on which others are present.
+        **how: `confidence` of the intervals, in (0, 1); number of bootstrap `resamples`; `seed`,
+            which fixes them: a searcher's rows do not depend on which others are present.
 
     Returns:
         One row per (workload, searcher) and per geomean, in this order of columns: `measure`,
         `scope` ("workload" or "geomean"), `gpu`, `kernel`, `workload` (null in a geomean row; a
         geomean over several GPUs has a null gpu), `searcher`, `reference`, `lanes`, `estimate`,
-        `low`, `high` (unitless), `value`, `reference_value` (in `unit`; null in a geomean row),
-        `unit`, `target_us`, `within` (null here), `n_kernels`, `n_workloads`, `n_seeds` (the
-        fewest of any workload), `n_success` (runs with a finite result), `n_runs`,
-        `reference_n_success`, `reference_n_runs`, `confidence`.
+        `low`, `high` (unitless), `p90`, `worst` (90th percentile and slowest of the seeds, over
+        the reference's mean; in a geomean row, geomeans of those), `value`, `reference_value`
+        (in `unit`; null in a geomean row), `unit`, `target_us`, `within` (null here),
+        `n_kernels`, `n_workloads`, `n_gpus`, `n_seeds` (the fewest of any workload), `n_success`
+        (runs with a finite result), `n_runs`, `reference_n_success`, `reference_n_runs`,
+        `confidence`. In a geomean, every workload weighs the same; one on several GPUs is one
+        workload, the mean over them.
 
     Raises:
         UsageError: Several lane counts, or a workload without the reference.
@@ -62,7 +60,7 @@ def latency_ratios(
         {"measure": LATENCY, "unit": "us"},
         reference=reference,
         logged=True,
-        bootstrap=Bootstrap(confidence, resamples, seed),
+        bootstrap=Bootstrap(**how),
     )
 
 
@@ -71,9 +69,7 @@ def wall_clock_ratios(
     *,
     reference: str = "pattern",
     x: str = "elapsed_s",
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    **how: float,
 ) -> pd.DataFrame:
     """Returns the ratios of what whole runs cost, until the searcher or its budget stopped them.
 
@@ -84,21 +80,19 @@ def wall_clock_ratios(
         runs: The tidy table of runs, of one lane count.
         reference: The searcher that every other is divided by.
         x: "elapsed_s", "machine_s" or "spent_trials".
-        confidence: Of the intervals, in (0, 1).
-        resamples: Number of bootstrap resamples.
-        seed: Fixes the resampling.
+        **how: `confidence`, `resamples` and `seed`, as in `latency_ratios`.
 
     Returns:
-        As `latency_ratios`, where every run is a success.
+        As `latency_ratios`, where every run is a success; `p90` and `worst` are null.
     """
     samples = final_latency(_comparable(runs))
     samples = samples.assign(amount=samples[check_axis(x)].astype(float), weight=1.0, success=True)
     return ratio_table(
         samples,
-        {"measure": WALL_CLOCK, "unit": _UNITS[x]},
+        {"measure": WALL_CLOCK, "unit": UNITS[x]},
         reference=reference,
         logged=False,
-        bootstrap=Bootstrap(confidence, resamples, seed),
+        bootstrap=Bootstrap(**how),
     )
 
 
@@ -108,28 +102,24 @@ def convergence_time_ratios(
     reference: str = "pattern",
     within: float = 0.01,
     x: str = "elapsed_s",
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    **how: float,
 ) -> pd.DataFrame:
     """Returns the ratios of expected running times to a fixed target per workload.
 
     The target is `within` above the median judged final latency of the reference and stays fixed
     in the resampling. Runs that never reach it enter with their whole cost (see
-    `expected_running_time`); a searcher that no run of reaches it has an infinite ratio.
+    `running_times`); a searcher that no run of reaches it has an infinite ratio.
 
     Args:
         runs: The tidy table of runs, of one lane count.
         reference: The searcher that sets the target and that every other is divided by.
         within: Distance of the target, as a fraction of that latency.
         x: "elapsed_s", "machine_s" or "spent_trials".
-        confidence: Of the intervals, in (0, 1).
-        resamples: Number of bootstrap resamples.
-        seed: Fixes the resampling.
+        **how: `confidence`, `resamples` and `seed`, as in `latency_ratios`.
 
     Returns:
         As `latency_ratios`, with `target_us` and `within`; `n_success` counts the runs that
-        reached it.
+        reached it; `p90` and `worst` are null.
     """
     targets = convergence_targets(
         final_latency(_comparable(runs)), reference=reference, within=within
@@ -140,10 +130,10 @@ def convergence_time_ratios(
     )
     return ratio_table(
         samples,
-        {"measure": CONVERGENCE, "unit": _UNITS[x], "within": within},
+        {"measure": CONVERGENCE, "unit": UNITS[x], "within": within},
         reference=reference,
         logged=False,
-        bootstrap=Bootstrap(confidence, resamples, seed),
+        bootstrap=Bootstrap(**how),
     )
 
 

@@ -19,6 +19,8 @@ AXES = ("spent_trials", "machine_s", "elapsed_s")
 """What the progress of a run is counted in: first measurements of distinct configs, seconds of
 compiling and timing, or those and the searcher's own seconds."""
 
+UNITS = {"spent_trials": "trials", "machine_s": "s", "elapsed_s": "s"}
+
 
 def check_columns(table: pd.DataFrame, columns: Iterable[str], *, what: str = "runs") -> None:
     """Raises UsageError unless the table holds every column and at least one row."""
@@ -37,6 +39,14 @@ def check_axis(x: str) -> str:
     if x not in AXES:
         raise UnknownName("axis", x, AXES)
     return x
+
+
+def check_searcher(runs: pd.DataFrame, name: str) -> str:
+    """Returns the searcher's name when the runs hold it, else raises UnknownName."""
+    known = runs["searcher"].astype(str).unique()
+    if name not in known:
+        raise UnknownName("searcher", name, known)
+    return name
 
 
 def single_lanes(runs: pd.DataFrame) -> int:

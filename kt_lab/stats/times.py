@@ -1,11 +1,23 @@
 """Time to target: when a run first held a config that was good enough, and what that costs."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pandas as pd
 
-from kt_lab.errors import UnknownName, UsageError
-from kt_lab.stats.intervals import quantiles
-from kt_lab.stats.tables import CELL, GROUP, RUN, by_cell, check_axis, check_columns
+from kt_lab.errors import UsageError
+from kt_lab.stats.curves import incumbent_curves
+from kt_lab.stats.intervals import percentile_bounds, quantiles, resample_means
+from kt_lab.stats.pairs import Bootstrap, ratio_table
+from kt_lab.stats.tables import (
+    CELL,
+    RUN,
+    UNITS,
+    by_cell,
+    check_axis,
+    check_columns,
+    check_searcher,
+)
 
 
 def convergence_targets(
@@ -26,9 +38,7 @@ def convergence_targets(
         UsageError: A workload has no run of the reference.
     """
     check_columns(final, (*RUN, "judged_us"), what="final latencies")
-    known = final["searcher"].astype(str).unique()
-    if reference not in known:
-        raise UnknownName("searcher", reference, known)
+    check_searcher(final, reference)
     rows = []
     for cell, table in final.groupby(list(CELL), observed=True, sort=True):
         judged = table.loc[table["searcher"] == reference, "judged_us"]
@@ -58,42 +68,93 @@ def time_to_target(
         `time` (in x; null when never reached), `total` (the whole run, in x) and `cost` (`time`
         if reached, else `total`: what the run contributes to the expected running time).
     """
+    target = by_cell(targets, "target_us", what="targets")
+    return times_to_levels(curves, lambda *cell: [target(*cell)], x=x)
+
+
+def times_to_levels(
+    curves: pd.DataFrame, levels: Callable[[str, str], Sequence[float]], *, x: str
+) -> pd.DataFrame:
+    """Returns `time_to_target` for several targets per workload, (gpu, workload) -> targets."""
     check_axis(x)
     check_columns(curves, (*RUN, x, "judged_us"), what="curves")
-    target = by_cell(targets, "target_us", what="targets")
     rows = []
     for key, run in curves.groupby(list(RUN), observed=True, sort=True):
-        level = target(key[0], key[2])
         steps = run[x].to_numpy(float)
-        hits = np.flatnonzero(run["judged_us"].to_numpy(float, na_value=np.nan) <= level)
-        time = steps[hits[0]] if hits.size else np.nan
-        cost = time if hits.size else steps[-1]
-        rows.append((*key, x, level, bool(hits.size), time, steps[-1], cost))
+        judged = run["judged_us"].to_numpy(float, na_value=np.nan)
+        best = np.minimum.accumulate(np.where(np.isnan(judged), np.inf, judged))
+        wanted = np.asarray(levels(key[0], key[2]), dtype=float)
+        for level, at in zip(wanted, np.searchsorted(-best, -wanted), strict=True):
+            reached = bool(at < steps.size)
+            time = steps[at] if reached else np.nan
+            rows.append((*key, x, level, reached, time, steps[-1], time if reached else steps[-1]))
     names = [*RUN, "axis", "target_us", "reached", "time", "total", "cost"]
     return pd.DataFrame(rows, columns=names)
 
 
-def expected_running_time(times: pd.DataFrame) -> pd.DataFrame:
-    """Returns what reaching the target costs on average when failed runs are started anew.
+def running_times(
+    runs: pd.DataFrame,
+    optima: pd.DataFrame,
+    *,
+    within: Sequence[float] = (0.10, 0.05, 0.02, 0.01),
+    axes: Sequence[str] = ("spent_trials", "elapsed_s"),
+    **how: float,
+) -> pd.DataFrame:
+    """Returns what it costs to come near the optimum, with runs that never do counted in full.
 
-    ERT = sum over runs of `cost` / number of runs that reached it; infinite when none did.
+    The expected running time is the cost of all runs (until the target, else to their end) over
+    the number of runs that reached it: what starting anew until it is reached costs on average.
 
     Args:
-        times: From `time_to_target`.
+        runs: The tidy table of runs, of one lane count.
+        optima: Columns `workload`, `optimum_us` and, where GPUs differ, `gpu`.
+        within: Targets: how much slower than the optimum is near enough, as fractions.
+        axes: What costs are counted in; see `kt_lab.stats.tables.AXES`.
+        **how: `confidence`, `resamples` and `seed` of the intervals, as in `latency_ratios`.
 
     Returns:
-        One row per GROUP: `axis`, `target_us`, `ert` (in x), `n_success`, `n_runs`.
+        The schema of `latency_ratios` per `axis` and `within`, with estimate, low and high in
+        `unit` ("trials" or "s"), a null reference, and `success_rate` (n_success / n_runs). Scope
+        "workload"; "geomean" over workloads, infinite as soon as no run reaches the target of
+        one; "pooled": the cost of all runs of all workloads over all successes, finite where
+        any run succeeds, and ruled by the workloads that are hardest to tune.
 
     Source:
-        Hansen et al., "COCO: performance assessment", arXiv 1605.03560.
+        Hansen et al., "COCO: performance assessment", arXiv 1605.03560, section 3.
     """
-    check_columns(times, (*GROUP, "axis", "reached", "cost"), what="times")
-    keys = [*GROUP, "axis", "target_us"]
-    table = times.groupby(keys, observed=True, sort=True, as_index=False).agg(
-        cost=("cost", "sum"), n_success=("reached", "sum"), n_runs=("reached", "size")
-    )
-    reached = table["n_success"].to_numpy(float)
-    safe = np.where(reached > 0, reached, 1.0)
-    ert = np.where(reached > 0, table.pop("cost") / safe, np.inf)
-    table.insert(len(keys), "ert", ert)
-    return table
+    bootstrap = Bootstrap(**how)
+    optimum = by_cell(optima, "optimum_us", what="optima")
+    curves = incumbent_curves(runs)
+    slack = 1 + np.asarray(within, dtype=float)
+    tables = []
+    for x in axes:
+        times = times_to_levels(curves, lambda *cell: optimum(*cell) * slack, x=x)
+        times["amount"], times["success"], times["level"] = times["cost"], times["reached"], 1.0
+        times["weight"] = times["reached"].astype(float)
+        for at, share in enumerate(within):
+            samples = times.iloc[at :: slack.size]
+            facts = {"measure": "running_time", "unit": UNITS[x], "within": share}
+            table = ratio_table(samples, facts, reference=None, logged=False, bootstrap=bootstrap)
+            tables += [part.assign(axis=x) for part in (table, _pooled(table, samples, bootstrap))]
+    found = pd.concat(tables, ignore_index=True)
+    return found.assign(success_rate=found["n_success"] / found["n_runs"])
+
+
+def _pooled(table: pd.DataFrame, samples: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
+    """Returns the geomean rows turned into rows of all runs pooled."""
+    pooled = table[table["scope"] == "geomean"].set_index("searcher", drop=False)
+    for searcher, runs in samples.groupby(samples["searcher"].astype(str)):
+        draws: dict = {}
+        for (kernel, _), part in runs.groupby(["kernel", "workload"], observed=True, sort=True):
+            both = part[["amount", "weight"]].to_numpy(float)
+
+            def draw(n, rng, both=both):
+                return both[rng.integers(len(both), size=(n, len(both)))].sum(axis=1)
+
+            draws.setdefault(kernel, []).append(draw)
+        cost, reached = resample_means(draws, bootstrap.resamples, bootstrap.rng(searcher)).T
+        with np.errstate(divide="ignore"):
+            bounds = percentile_bounds(cost / reached, bootstrap.confidence)
+            total = np.divide(*runs[["amount", "weight"]].sum())
+        pooled.loc[searcher, ["estimate", "low", "high"]] = total, *bounds
+    return pooled.assign(scope="pooled")

@@ -82,3 +82,9 @@ def test_the_canonical_form_does_not_depend_on_spacing():
 def test_what_cannot_be_computed_says_which_constraint():
     with pytest.raises(ConstraintError, match="'mixed' must be computable"):
         Constraint("mixed", "e < 3").evaluate(COLUMNS)
+
+
+@pytest.mark.parametrize("text", ["'a' * 10**3 == e", "'a' * 1000 == e", "1000 * 'a' == e"])
+def test_a_text_is_never_multiplied(text):
+    with pytest.raises(ConstraintError, match="constraint"):
+        Constraint("long", text).evaluate(COLUMNS)

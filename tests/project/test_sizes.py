@@ -7,7 +7,7 @@ from tests.project.source_tree import FLOOR_OF, PACKAGE, ROOT, is_within, source
 
 FILE_LINES = 320
 FUNCTION_LINES = 55
-LIBRARY_LINES = 10_000
+LIBRARY_LINES = 12_500
 FACE_NAMES = 25
 APART = ("kt_lab.kernels", "kt_lab.programs", "kt_lab.search.peers")
 CATCH_ALLS = {"utils", "util", "common", "misc", "helpers", "tools", "shared", "stuff"}

@@ -16,6 +16,7 @@ from kt_lab.cells import history_table
 from kt_lab.errors import StoreError, UnrecordedConfig
 from kt_lab.evidence.interrupting import interrupt_and_resume
 from kt_lab.runners.journaled import JournaledRunner, history_of
+from kt_lab.runners.readings import header, measured, parse
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import Config, Measurement, Proposal
@@ -238,9 +239,18 @@ class Answering:
         pass
 
 
+def test_a_journal_from_before_generations_were_told_is_read():
+    record = measured(
+        Proposal(0, config(0), generation=1, predicted=0.5), Measurement("ok", (1,)), 0
+    )
+    del record["generation"], record["predicted"]
+    [(proposal, _, _)] = parse([header({}), record], name="old").readings
+    assert (proposal.generation, proposal.predicted) == (None, None)
+
+
 def test_every_fact_comes_back_exactly(path):
     values = {"A": 4, "B": True, "C": None, "D": ("x", (1, 2.5)), "E": "", "F": 1.0}
-    proposal = Proposal(7, Config(values), repetitions=3, cutoff_us=1 / 3, origin="polish")
+    proposal = Proposal(7, Config(values), 3, 1 / 3, "polish", generation=4, predicted=1 / 7)
     info = {"grid": "132x1", "registers": 32, "twin": {"A": 1}, "list": [1.5, None, False]}
     measurement = Measurement(
         "ok", (0.1, 1e-17, 123456789.123456789), 0.1 + 0.2, 1 / 7, 2 / 7, info, ""

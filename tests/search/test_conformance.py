@@ -67,6 +67,23 @@ class Numberless(RandomSearch):
         return [Proposal(7, p.config) for p in super().ask(n)]
 
 
+class Unitless(RandomSearch):
+    """Predicts, but its class does not say what."""
+
+    def ask(self, n):
+        found = super().ask(n)
+        return [Proposal(p.id, p.config, generation=0, predicted=0.5) for p in found]
+
+
+class Timeless(Unitless):
+    """Predicts without telling the generation."""
+
+    predicts = "p_good"
+
+    def ask(self, n):
+        return [Proposal(p.id, p.config, predicted=0.5) for p in super().ask(n)]
+
+
 class Forgetful(RandomSearch):
     def ask(self, n):
         return [self.propose(self.space.default) for _ in range(n)]
@@ -175,6 +192,8 @@ BROKEN = [
     (Alien, "check_ask"),
     (Greedy, "check_ask"),
     (Numberless, "check_ask"),
+    (Unitless, "check_ask"),
+    (Timeless, "check_ask"),
     (Deaf, "check_pending"),
     (Seedless, "check_determinism"),
     (Restless, "check_determinism"),

@@ -186,7 +186,7 @@ def test_the_incumbent_takes_a_place_of_the_quota_even_when_it_is_not_selected(m
 
     def select(_, n):
         quotas.append(n)
-        return list(range(1, n + 1))  # the incumbent is 0
+        return dict.fromkeys(range(1, n + 1))  # the incumbent is 0
 
     monkeypatch.setattr(searcher, "_select", select)
     walker = walk(searcher, bowl(grid()))

@@ -115,7 +115,10 @@ def test_the_highest_bounds_are_selected(monkeypatch, beta, best):
     searcher._process = Process(np.eye(2), np.arange(2.0))
     monkeypatch.setattr(searcher._process, "predict", lambda _: (mean, deviation))
     pool = [tuple(r) for r in small_space().enumerate()[:4].tolist()]
-    assert searcher._select(pool, 2) == best  # mean + sqrt(beta) * deviation
+    chosen = searcher._select(pool, 2)
+    assert list(chosen) == best  # mean + sqrt(beta) * deviation
+    # what is told is the mean, in microseconds: y was 0 and 1, so its mean and deviation are 1/2
+    assert list(chosen.values()) == [-(0.5 + 0.5 * mean[i]) for i in best]
 
 
 def test_a_share_of_the_fresh_neighbours_is_measured():

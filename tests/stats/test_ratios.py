@@ -159,7 +159,7 @@ def test_mixed_lanes_and_missing_references_are_refused(ratios, one, join):
         ratios(join(one([1.0]), one([1.0], searcher="a", workload="softmax/b")))
 
 
-def test_the_same_workload_on_two_gpus_is_two_cells(one, join):
+def test_the_same_workload_on_two_gpus_is_two_cells_but_one_workload(one, join):
     runs = join(
         *(one([v], gpu=g) for g, v in (("a100", 1.0), ("h100", 1.0))),
         *(one([v], gpu=g, searcher="a") for g, v in (("a100", 2.0), ("h100", 8.0))),
@@ -169,7 +169,8 @@ def test_the_same_workload_on_two_gpus_is_two_cells(one, join):
     row = table[(table.searcher == "a") & (table.scope == "geomean")].iloc[0]
     assert row.estimate == pytest.approx(4)
     assert pd.isna(row.gpu)
-    assert row.n_workloads == 2
+    assert (row.n_workloads, row.n_gpus) == (1, 2)
+    assert (row.low, row.high) == pytest.approx((4, 4))  # never one GPU without the other
 
 
 def test_geomean_interval_of_plain_ratios():
@@ -198,11 +199,9 @@ def test_quantiles_with_infinities():
     np.testing.assert_allclose(stats.quantiles(random, (0.1, 0.5)), expected)
 
 
-def test_expected_running_time_matches_its_definition(one, join):
+def test_a_run_costs_its_time_to_the_target_or_all_of_it(one, join):
     runs = join(one([9.0, 4.0]), one([9.0, 9.0, 9.0], seed=1), one([9.0], seed=2, searcher="a"))
     targets = pd.DataFrame({"workload": ["softmax/a"], "target_us": [4.0]})
     times = stats.time_to_target(stats.incumbent_curves(runs), targets, x="machine_s")
     assert times.reached.tolist() == [False, True, False]
     assert times[times.searcher == "pattern"].cost.tolist() == [2, 3]
-    ert = stats.expected_running_time(times).set_index("searcher").ert
-    assert (ert["pattern"], ert["a"]) == (5, np.inf)

@@ -6,6 +6,7 @@ whether it can run depends on what is installed.
 """
 
 _HELION = "kt_lab.search.peers.helion"
+_KERNEL_TUNER = "kt_lab.search.peers.kernel_tuner"
 
 PEERS = {
     "helion_lfbo_tree": f"{_HELION}:LFBOTree",
@@ -14,4 +15,10 @@ PEERS = {
     "helion_de": f"{_HELION}:DifferentialEvolution",
     "helion_de_surrogate": f"{_HELION}:DESurrogate",
     "helion_random": f"{_HELION}:Random",
+    "kt_adaptive_tabu_greywolf": f"{_KERNEL_TUNER}:GreyWolf",
+    "kt_hybrid_vndx": f"{_KERNEL_TUNER}:HybridVNDX",
+    "kt_genetic": f"{_KERNEL_TUNER}:Genetic",
+    "kt_dual_annealing": f"{_KERNEL_TUNER}:DualAnnealing",
+    "kt_bayes_opt": f"{_KERNEL_TUNER}:BayesOpt",
+    "kt_greedy_ils": f"{_KERNEL_TUNER}:GreedyILS",
 }

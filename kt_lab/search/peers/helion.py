@@ -59,6 +59,7 @@ def mapping(space: ParameterSpace) -> list[dict]:
     | PowerOfTwo | PowerOfTwoFragment | double or halve; log2 |
     | Integer by steps of 1 | IntegerFragment | plus or minus 1; the number |
     | Integer by larger steps | IntegerFragment, coded | next value; its position |
+    | Ordered | IntegerFragment, coded | next value; its position |
     | Choice | EnumFragment, coded | any other; one-hot; the default comes first |
     | Flag | BooleanFragment | the other; 0 or 1 |
 
@@ -87,7 +88,7 @@ def axis(parameter: Parameter) -> Axis:
         fragment, meant, coded = "IntegerFragment", "block_size", True
     elif kind in _FRAGMENTS:
         fragment = _FRAGMENTS[kind]
-        coded = kind == "Choice" or (kind == "Integer" and parameter.step != 1)
+        coded = kind in ("Choice", "Ordered") or (kind == "Integer" and parameter.step != 1)
     else:
         raise UsageError(
             f"Helion's fragments must be one of {', '.join(_FRAGMENTS)}, got {kind} "
@@ -100,6 +101,7 @@ _ROLES = {"tile": ("BlockSizeFragment", "block_size"), "warps": ("NumWarpsFragme
 _FRAGMENTS = {
     "PowerOfTwo": "PowerOfTwoFragment",
     "Integer": "IntegerFragment",
+    "Ordered": "IntegerFragment",
     "Choice": "EnumFragment",
     "Flag": "BooleanFragment",
 }

@@ -1,0 +1,48 @@
+"""kt-lab convert: landscapes to other tuners' files, and back.
+
+A source that ends in .json or .json.gz is read in the given format and saved as a landscape, a
+Parquet file with its manifest; any other source is a landscape, by its file or its workload's key.
+"""
+
+import argparse
+from pathlib import Path
+
+from kt_lab.formats import conditions, read_cache, read_t4, write_cache, write_t4
+from kt_lab.formats.records import OBJECTIVES
+from kt_lab.landscape import Landscape, load_landscape
+
+_FORMATS = {"cache": (read_cache, write_cache), "t4": (read_t4, write_t4)}
+_OPTIONS = ("objective", "kernel", "workload", "gpu")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the source, the target, the format and what an imported file does not say."""
+    parser.add_argument("source", help="a .json(.gz) file, a landscape's .parquet, or a workload")
+    parser.add_argument("target", type=Path, help="what to write; .gz packs it")
+    parser.add_argument("--format", choices=_FORMATS, required=True, help="of the other tuner")
+    parser.add_argument("--gpu", help="of the landscape, or of an imported file that is silent")
+    parser.add_argument("--kernel", help="of an imported file; default: as it says")
+    parser.add_argument("--workload", help="name of an imported file's problem size")
+    parser.add_argument("--conditions", type=Path, help="T1 input file of an imported file")
+    parser.add_argument("--objective", choices=OBJECTIVES, default="times", help="when importing")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Converts, and prints what was saved."""
+    read, write = _FORMATS[args.format]
+    if args.source.removesuffix(".gz").endswith(".json"):
+        options = {name: getattr(args, name) for name in _OPTIONS}
+        if args.conditions:
+            options["restrictions"] = conditions(args.conditions)
+        landscape = read(args.source, **options)
+        saved = landscape.save(args.target)
+    else:
+        on_disk, key = args.source.endswith(".parquet"), args.source
+        landscape = Landscape.load(key) if on_disk else load_landscape(key, gpu=args.gpu)
+        saved = write(landscape, args.target)
+    failed = int((landscape.table["status"] != "ok").sum())
+    print(
+        f"saved {saved}: {landscape.workload} on {landscape.gpu}, {len(landscape.table):,} "
+        f"configs, {failed:,} failed, optimum {landscape.optimum_us:.4g} us"
+    )
+    return 0

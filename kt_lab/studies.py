@@ -1,0 +1,130 @@
+"""The stored studies: which searchers, workloads, seeds and budgets each of them compares."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from kt_lab.budget import Budget
+from kt_lab.errors import StoreError
+from kt_lab.experiment import Experiment, load_runs
+from kt_lab.landscape import data_directory
+
+GPU = "h200"
+NAMED = ("int4_gemm/1x1x7168x8192", "softmax/4096x640")  # the convergence plots of Helion #1115
+WORKLOADS = (
+    "int4_gemm/1x1x7168x8192",
+    "int4_gemm/1x16x7168x8192",
+    "int4_gemm/1x64x14336x4096",
+    "int4_gemm/1x1x4096x28672",
+    "int4_gemm/1x2048x2048x2048",
+    "softmax/4096x640",
+    "softmax/65536x512",
+    "softmax/8192x8192",
+    "softmax/256x128256",
+)
+SEARCHERS = ("random", "pattern", "lfbo_pattern", "tpe")
+LANES = (4, 16)
+REFERENCE = "pattern"
+
+
+def headline() -> Experiment:
+    """Returns the experiment behind the README's figures."""
+    return Experiment(
+        "headline",
+        WORKLOADS,
+        SEARCHERS,
+        seeds=30,
+        budget=Budget(trials=300),
+        lanes=LANES,
+        gpu=GPU,
+    )
+
+
+def ablations() -> Experiment:
+    """Returns the experiment that tells searchers from the sampler of their starts."""
+    return Experiment(
+        "ablations",
+        WORKLOADS,
+        {
+            "pattern": "pattern",
+            "pattern_uniform": ("pattern", {"starts": "uniform"}),
+            "lfbo_pattern": "lfbo_pattern",
+            "lfbo_uniform": ("lfbo_pattern", {"starts": "uniform"}),
+        },
+        seeds=30,
+        budget=Budget(trials=300),
+        lanes=(16,),
+        gpu=GPU,
+    )
+
+
+_HELION = (
+    "helion_lfbo_tree",
+    "helion_lfbo_pattern",
+    "helion_pattern",
+    "helion_de",
+    "helion_de_surrogate",
+)
+_UNIFORM = {"starts": "uniform"}
+FIELD = {
+    **{
+        name: name
+        for name in (
+            "random",
+            "pattern",
+            "lfbo_pattern",
+            "lfbo_tree",
+            "differential_evolution",
+            "de_surrogate",
+            "ucb_pattern",
+            "coordinate_descent",
+            "simulated_annealing",
+            "genetic",
+            "max_q",
+            "tpe",
+            *_HELION,
+            "kt_adaptive_tabu_greywolf",
+            "kt_hybrid_vndx",
+            "kt_genetic",
+            "kt_dual_annealing",
+            "kt_bayes_opt",
+            "kt_greedy_ils",
+        )
+    },
+    "optuna_cmaes": ("optuna", {"sampler": "cmaes"}),
+    "optuna_qmc": ("optuna", {"sampler": "qmc"}),
+    **{f"{name}_uniform": (name, _UNIFORM) for name in _HELION},
+}
+"""Rows of the field: all searchers at their defaults, and Helion's with uniform starts, which tell
+its search from its sampler."""
+
+
+def field() -> Experiment:
+    """Returns the experiment that compares every searcher with its real peers."""
+    return Experiment(
+        "field", WORKLOADS, FIELD, seeds=20, budget=Budget(trials=200), lanes=(16,), gpu=GPU
+    )
+
+
+STUDIES: Mapping[str, Callable[[], Experiment]] = {
+    "headline": headline,
+    "ablations": ablations,
+    "field": field,
+}
+
+
+def stored(experiment: Experiment) -> Path:
+    """Returns where a study's runs are kept."""
+    return data_directory() / "runs" / experiment.name / f"{experiment.name}.parquet"
+
+
+def load_study(experiment: Experiment) -> pd.DataFrame:
+    """Loads a stored study, if it answers this very request on these very landscapes."""
+    path = stored(experiment)
+    if not path.exists():
+        raise StoreError(
+            f"study {experiment.name!r} must have been run, got no {path.name}; "
+            f"run kt-lab study {experiment.name}"
+        )
+    return load_runs(path, expect=experiment.facts())

@@ -1,0 +1,179 @@
+"""Landscapes become files that others read, and come back the same."""
+
+import json
+
+import jsonschema
+import kernel_tuner
+import numpy as np
+import pytest
+from constraint import FunctionConstraint
+from kernel_tuner.file_utils import output_file_schema, store_output_file
+
+from kt_lab import load_landscape
+from kt_lab.cli import main
+from kt_lab.errors import LandscapeError
+from kt_lab.formats import read_cache, read_t4, write_cache, write_t4
+from kt_lab.landscape import Landscape
+from kt_lab.space import Integer, ParameterSpace
+from tests.formats.files import assert_same_readings, hub, write
+from tests.runners.tables import make_landscape
+
+FORMATS = [(write_cache, read_cache), (write_t4, read_t4)]
+WORKLOAD = "softmax/256x128256"  # 39 of its 1,497 configs fail to launch
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return load_landscape(WORKLOAD)
+
+
+@pytest.mark.parametrize(("write_it", "read_it"), FORMATS)
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_a_recorded_landscape_comes_back_sample_by_sample(
+    tmp_path, recorded, write_it, read_it, suffix
+):
+    found = read_it(write_it(recorded, tmp_path / f"out{suffix}"))
+    assert_same_readings(recorded, found)
+    assert (found.workload, found.gpu) == (recorded.workload, recorded.gpu)
+    assert found.space.default == recorded.space.default
+    assert found.best == recorded.best
+    assert [p.name for p in tmp_path.iterdir()] == [f"out{suffix}"]  # nothing half-written
+
+
+@pytest.mark.parametrize(("write_it", "read_it"), FORMATS)
+def test_every_status_comes_back_with_its_error_and_its_cost(tmp_path, write_it, read_it):
+    statuses = ("crashed", "timeout", "censored", "invalid", "launch_error")
+    before = make_landscape()
+    for at, status in zip((10, 11, 12, 13, 14), statuses, strict=True):
+        before.table.at[at, "status"] = status
+        before.table.at[at, "error"] = f"E: {status}"
+        before.table.at[at, "failure_s"] = 0.25
+        for name in ("samples_us", "visit"):
+            before.table.at[at, name] = []
+    after = read_it(write_it(before, tmp_path / "toy.json"))
+    assert_same_readings(before, after)
+    assert list(before.column("error", missing="")) == list(after.column("error", missing=""))
+    failed = before.status != "ok"
+    for name in ("compile_s", "failure_s"):
+        ours, theirs = (x.column(name).astype(float)[failed] for x in (before, after))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    assert_same_readings(after, read_it(write_it(after, tmp_path / "again.json")))
+
+
+@pytest.mark.parametrize(("write_it", "read_it"), FORMATS)
+def test_a_partly_recorded_landscape_comes_back_as_what_was_recorded(tmp_path, write_it, read_it):
+    whole = make_landscape()
+    kept = whole.table.iloc[1:4].reset_index(drop=True)  # without the default
+    part = Landscape(kept, whole.manifest)
+    found = read_it(write_it(part, tmp_path / "part.json"))
+    assert found.space.size == len(found.table) == 3
+    assert found.optimum_us == part.optimum_us
+
+
+def test_t4_obeys_its_schema_and_tells_failures(tmp_path, recorded):
+    _, schema = output_file_schema("results")
+    found = json.loads(write_t4(recorded, tmp_path / "T4.json").read_text())
+    jsonschema.validate(found, schema)
+    assert found["schema_version"] == "1.0.0"
+    assert found["metadata"]["timeunit"] == "milliseconds"
+    invalid = [r["invalidity"] for r in found["results"]]
+    assert (invalid.count("correct"), invalid.count("runtime")) == (1458, 39)
+    toy = write_t4(make_landscape(), tmp_path / "toy.json", metadata={"who": "me"})
+    found = json.loads(toy.read_text())
+    jsonschema.validate(found, schema)
+    by_status = {r["invalidity"]: r for r in found["results"]}
+    assert by_status["compile"]["correctness"] == 1
+    assert by_status["correctness"]["correctness"] == 0
+    assert by_status["correct"]["times"]["compilation"] == pytest.approx(1000.0)
+    assert by_status["correct"]["times"]["compilation_time"] == pytest.approx(1000.0)
+    assert found["metadata"]["who"] == "me"
+
+
+def test_kernel_tuner_replays_our_cache_and_finds_our_optimum(tmp_path, recorded):
+    path = write_cache(recorded, tmp_path / "softmax.json")
+    results, env = kernel_tuner.tune_cache(str(path), quiet=True)
+    assert len(results) == 1458  # tune_cache searches what works only
+    names = recorded.space.names
+    assert {name: env["best_config"][name] for name in names} == dict(recorded.best)
+    assert env["best_config"]["time"] == pytest.approx(recorded.optimum_us / 1e3)
+    assert read_cache(path).best == recorded.best  # replaying left the file whole
+
+
+def test_kernel_tuner_meets_our_failures_and_its_own_results_come_back(tmp_path, recorded):
+    path = write_cache(recorded, tmp_path / "softmax.json")
+    data = json.loads(path.read_text())
+    members = {tuple(r[n] for n in data["tune_params_keys"]) for r in data["cache"].values()}
+    results, env = kernel_tuner.tune_kernel(
+        data["kernel_name"],
+        "",
+        data["problem_size"],
+        [],
+        data["tune_params"],
+        restrictions=[FunctionConstraint(lambda *values: values in members)],
+        cache=str(path),
+        simulation_mode=True,
+        strategy="random_sample",
+        strategy_options={"fraction": 1.0},
+        quiet=True,
+    )
+    assert len(results) == 1497
+    assert sum("__error__" in r for r in results) == 39
+    assert {n: env["best_config"][n] for n in recorded.space.names} == dict(recorded.best)
+    out = tmp_path / "T4.json"
+    store_output_file(str(out), results, data["tune_params"])
+    found = read_t4(out, kernel="softmax", gpu="NVIDIA H200")
+    assert found.best == recorded.best
+    assert (found.status == "launch_error").sum() == 39
+
+
+@pytest.mark.parametrize("names", [("time", "x"), ("compile_time", "x")])
+def test_a_parameter_with_a_fields_name_is_refused(tmp_path, names):
+    space = ParameterSpace([Integer(n, 0, 1) for n in names], default=dict.fromkeys(names, 0))
+    row = make_landscape().table.iloc[[0]].assign(**{f"p_{n}": 0 for n in names})
+    manifest = {"space": space.describe(), "fingerprint": space.fingerprint}
+    landscape = Landscape(row, make_landscape().manifest | manifest)
+    with pytest.raises(LandscapeError, match="field's name"):
+        write_cache(landscape, tmp_path / "x.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = write_cache(make_landscape(), tmp_path / "toy.json")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_cache(make_landscape(), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["toy.json"]
+
+
+@pytest.mark.parametrize("kind", ["cache", "t4"])
+def test_the_command_converts_both_ways(tmp_path, capsys, kind):
+    out, back = tmp_path / "out.json.gz", tmp_path / "lands" / "256x128256"
+    assert main(["convert", WORKLOAD, str(out), "--format", kind]) == 0
+    assert "1,497 configs, 39 failed" in capsys.readouterr().out
+    assert main(["convert", str(out), str(back), "--format", kind]) == 0
+    assert_same_readings(load_landscape(WORKLOAD), Landscape.load(back))
+    again = tmp_path / "again.json.gz"
+    assert main(["convert", f"{back}.parquet", str(again), "--format", kind]) == 0
+    assert_same_readings(Landscape.load(back), (read_t4 if kind == "t4" else read_cache)(again))
+
+
+def test_the_command_takes_conditions_and_names(tmp_path, capsys):
+    source = write(tmp_path / "a.json", hub())
+    condition = {"Expression": "block_size_x * block_size_y <= 128"}
+    t1 = write(tmp_path / "T1.json", {"ConfigurationSpace": {"Conditions": [condition]}})
+    argv = ["convert", str(source), str(tmp_path / "out"), "--format", "cache"]
+    extra = ["--conditions", str(t1), "--kernel", "conv", "--gpu", "a100", "--objective", "time"]
+    assert main([*argv, *extra]) == 0
+    found = Landscape.load(tmp_path / "out")
+    assert (found.workload, found.gpu) == ("conv/4096x4096", "a100")
+    assert len(found.space.constraints) == 1
+    assert main(["convert", str(t1), str(tmp_path / "no"), "--format", "t4"]) == 2
+    assert "invalidity" not in (said := capsys.readouterr().err)
+    assert "a list of results" in said
+    assert not (tmp_path / "no.parquet").exists()
