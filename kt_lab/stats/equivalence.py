@@ -29,9 +29,8 @@ def equivalence(
     Seeds of the two count as independent runs: within a workload the difference of mean logs has
     Welch's variance s1^2/n1 + s2^2/n2; the estimate is the mean over workloads, its variance the
     sum of theirs / W^2, its degrees of freedom Satterthwaite's.
-    Workloads are taken as fixed: this is a claim about these workloads and these GPUs, not about
-    kernels at large. With one seed the variance is unknown and nothing is decided; so it is when
-    some but not all runs of a workload have no incumbent (an infinite mean has no variance).
+    Workloads are fixed: this is a claim about these workloads and GPUs, not kernels at large.
+    With one seed, or with some but not all runs without an incumbent, nothing is decided.
 
     Args:
         runs: The tidy table of runs, of one lane count.
@@ -41,9 +40,8 @@ def equivalence(
         budgets: In x; None: the end of the run.
         x: "spent_trials", "machine_s" or "elapsed_s".
         level: Of each test, in (0, 0.5).
-        paired: Use the differences of equal seeds instead, in place of Welch's variance their
-            own. For searchers that start alike from a seed, where the unpaired test is wary:
-            runs that are equal trial by trial then have the ratio 1 without error.
+        paired: Use the differences of equal seeds instead, and their variance: for searchers
+            that start alike from a seed, where the unpaired test is wary.
 
     Returns:
         One row per budget: `axis`, `budget` (null: the end), `searcher`, `reference`, `lanes`,
