@@ -1,6 +1,8 @@
 """The stored studies: which searchers, workloads, seeds and budgets each of them compares."""
 
+import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -107,10 +109,49 @@ def field() -> Experiment:
     )
 
 
+def tuned(kernel: str) -> Experiment:
+    """Returns the field on one kernel's workloads, with options tuned on another kernel.
+
+    The options are those that `kt-lab evidence tuning` found best, the same effort for every
+    searcher. Rows are named as in the field, with "_tuned" behind.
+
+    Args:
+        kernel: Whose workloads are run.
+
+    Raises:
+        StoreError: No tuning is stored, or none on exactly one other kernel.
+    """
+    path = data_directory() / "evidence" / "tuning.json"
+    if not path.exists():
+        raise StoreError("options must have been tuned, got none; run kt-lab evidence tuning")
+    others = {k: v for k, v in json.loads(path.read_text())["chosen"].items() if k != kernel}
+    if len(others) != 1:
+        raise StoreError(
+            f"options for {kernel} must come from one other kernel, got {sorted(others)}"
+        )
+    (chosen,) = others.values()
+    rows = {}
+    for name, options in chosen.items():
+        row = FIELD[name]
+        algorithm, fixed = (row, {}) if isinstance(row, str) else row
+        rows[f"{name}_tuned"] = (algorithm, {**fixed, **options})
+    return Experiment(
+        f"tuned_{kernel}",
+        [w for w in WORKLOADS if w.partition("/")[0] == kernel],
+        rows,
+        seeds=20,
+        budget=Budget(trials=200),
+        lanes=(16,),
+        gpu=GPU,
+    )
+
+
 STUDIES: Mapping[str, Callable[[], Experiment]] = {
     "headline": headline,
     "ablations": ablations,
     "field": field,
+    "tuned_softmax": partial(tuned, "softmax"),
+    "tuned_int4_gemm": partial(tuned, "int4_gemm"),
 }
 
 

@@ -15,6 +15,12 @@ EVIDENCE = {
     "duels": ("kt_lab.evidence.duels", "the same binary under two names, live (GPU)"),
     "beside-helion": ("kt_lab.evidence.beside_helion", "Helion and kt_lab on one GPU (GPU)"),
     "confirmation": ("kt_lab.evidence.confirmation", "level and power of confirmation (replay)"),
+    "equivalence": ("kt_lab.evidence.equivalence", "searchers beside the real classes (replay)"),
+    "tuning": (
+        "kt_lab.evidence.tuning",
+        "options of every searcher, tuned on one kernel (replay)",
+    ),
+    "cost": ("kt_lab.evidence.cost", "the searchers' own CPU seconds beside the real classes"),
     "interrupts": ("kt_lab.evidence.interrupts", "interrupt and resume at random moments"),
 }
 
