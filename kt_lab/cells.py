@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.budget import Budget
+from kt_lab.capture.searcher import searcher_class
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.runners.replay import ReplayRunner
-from kt_lab.search import make_searcher
+from kt_lab.search import get_searcher
 from kt_lab.trial import History
 from kt_lab.tune import tune
 
@@ -26,15 +27,16 @@ class Cell:
     """One run of an experiment, complete enough to be computed anywhere.
 
     Attributes:
-        workload: Key of a recorded workload.
+        workload: Key of a recorded workload, or the .parquet file of a landscape.
         gpu: Short name of the GPU whose landscape is replayed; None: the only one there is.
         searcher: The row's name in tables and figures.
-        algorithm: Registered name of the searcher that runs.
+        algorithm: Registered name of the searcher that runs, or its class and its source's hash.
         options: Its options.
         lanes: Simulated compile lanes.
         seed: Of the searcher and of the replay.
         trials: Budget in trials; None: no limit.
         seconds: Budget in machine seconds; None: no limit.
+        source: Of a searcher that is not registered (`capture.searcher`); else None.
     """
 
     workload: str
@@ -46,6 +48,7 @@ class Cell:
     seed: int
     trials: int | None
     seconds: float | None
+    source: str | None = None
 
 
 @lru_cache(maxsize=64)
@@ -54,17 +57,21 @@ def recorded(workload: str, gpu: str | None) -> Landscape:
     return load_landscape(workload, gpu=gpu)
 
 
+def searcher_kind(algorithm: str, source: str | None) -> type:
+    """Returns the class of a registered searcher, or the one that a source holds."""
+    return get_searcher(algorithm) if source is None else searcher_class(source)
+
+
 def run_cell(cell: Cell) -> pd.DataFrame:
     """Computes one run by replay; returns its tidy table (one row per trial)."""
     landscape = recorded(cell.workload, cell.gpu)
     budget = Budget(trials=cell.trials, seconds=cell.seconds)
     runner = ReplayRunner(landscape, seed=cell.seed, compile_lanes=cell.lanes)
-    searcher = make_searcher(
-        cell.algorithm, landscape.space, seed=cell.seed, budget=budget, **dict(cell.options)
-    )
+    kind = searcher_kind(cell.algorithm, cell.source)
+    searcher = kind(landscape.space, seed=cell.seed, budget=budget, **dict(cell.options))
     history = tune(searcher, runner, budget=budget)
     facts = {
-        "workload": cell.workload,
+        "workload": landscape.workload,
         "kernel": landscape.kernel,
         "gpu": landscape.gpu,
         "searcher": cell.searcher,

@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 
 from kt_lab.budget import Budget
-from kt_lab.cells import ANATOMY, NOT_REPEATABLE, Cell, recorded, run_cell, typed
+from kt_lab.capture.searcher import searcher_source, source_hash
+from kt_lab.cells import ANATOMY, NOT_REPEATABLE, Cell, recorded, run_cell, searcher_kind, typed
 from kt_lab.errors import StoreError, UsageError
 from kt_lab.provenance import provenance
-from kt_lab.search import make_searcher
+from kt_lab.search.base import Searcher
 from kt_lab.store import Journal, read_table, write_table
 
 
@@ -24,9 +25,11 @@ class Experiment:
 
     Attributes:
         name: Names the folder of its results.
-        workloads: Keys of recorded workloads.
+        workloads: Keys of recorded workloads, or .parquet files of landscapes elsewhere.
         searchers: Row name -> registered name, or (registered name, options); a plain sequence
-            of registered names serves too.
+            serves too, each searcher under its own name. A Searcher class may stand for a
+            registered name, also one of a notebook cell: its source goes to wherever a run is
+            computed, and with its hash into the facts.
         seeds: How many, from 0.
         budget: Of every run.
         lanes: Simulated compile lanes; one run per entry.
@@ -35,12 +38,12 @@ class Experiment:
 
     name: str
     workloads: Sequence[str]
-    searchers: Mapping[str, Any] | Sequence[str]
+    searchers: Mapping[str, Any] | Sequence[Any]
     seeds: int
     budget: Budget
     lanes: Sequence[int] = (16,)
     gpu: str | None = None
-    _rows: dict[str, tuple[str, dict]] = field(init=False, repr=False, default=None)
+    _rows: dict[str, tuple[str, dict, str | None]] = field(init=False, repr=False, default=None)
 
     def __post_init__(self):
         """Checks names now rather than an hour into the run."""
@@ -50,11 +53,16 @@ class Experiment:
                 f"{len(self.workloads)}, {len(self.searchers)}, {len(self.lanes)}, {self.seeds}"
             )
         given = self.searchers
-        named = given.items() if isinstance(given, Mapping) else [(name, name) for name in given]
-        rows = {k: (v, {}) if isinstance(v, str) else (v[0], dict(v[1])) for k, v in named}
-        for algorithm, options in rows.values():
+        named = given.items() if isinstance(given, Mapping) else [(_name(v), v) for v in given]
+        rows = {name: _row(v) for name, v in named}
+        if len(rows) < len(named):
+            raise UsageError(
+                f"every row must have a name of its own, got {[name for name, _ in named]}; give "
+                "a mapping from row names to searchers"
+            )
+        for algorithm, options, source in rows.values():
             space = recorded(self.workloads[0], self.gpu).space
-            make_searcher(algorithm, space, seed=0, **options).close()
+            searcher_kind(algorithm, source)(space, seed=0, **options).close()
         for workload in self.workloads:
             recorded(workload, self.gpu)
         object.__setattr__(self, "_rows", rows)
@@ -72,11 +80,12 @@ class Experiment:
                 seed=seed,
                 trials=self.budget.trials,
                 seconds=self.budget.seconds,
+                source=source,
             )
             for seed in range(self.seeds)
             for lanes in self.lanes
             for workload in self.workloads
-            for row, (algorithm, options) in self._rows.items()
+            for row, (algorithm, options, source) in self._rows.items()
         ]
 
     def run(
@@ -121,7 +130,8 @@ class Experiment:
 
     def facts(self) -> dict[str, Any]:
         """Returns what determines the results, JSON-ready; a stored table must match it."""
-        return {
+        sources = {name: source for name, (_, _, source) in self._rows.items() if source}
+        return ({"sources": sources} if sources else {}) | {
             "experiment": self.name,
             "workloads": list(self.workloads),
             "searchers": {k: [v[0], v[1]] for k, v in self._rows.items()},
@@ -178,7 +188,7 @@ def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
     if runs["twin"].isna().any():
         fresh = fresh.drop(columns=list(ANATOMY))
     stored = runs[
-        (runs["workload"] == cell.workload)
+        (runs["workload"] == fresh["workload"].iloc[0])
         & (runs["searcher"] == cell.searcher)
         & (runs["lanes"] == cell.lanes)
         & (runs["seed"] == cell.seed)
@@ -187,6 +197,25 @@ def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
         return ["trial"]
     columns = [c for c in fresh.columns if c not in NOT_REPEATABLE]
     return [c for c in columns if _plain(fresh[c]) != _plain(stored[c])]
+
+
+def _name(given: Any) -> str:
+    algorithm = given[0] if isinstance(given, tuple | list) else given
+    return str(getattr(algorithm, "name", "") or getattr(algorithm, "__name__", algorithm))
+
+
+def _row(given: Any) -> tuple[str, dict, str | None]:
+    """Returns what the facts call a searcher, its options, and its source if it has one."""
+    algorithm, options = given if isinstance(given, tuple | list) else (given, {})
+    if isinstance(algorithm, str):
+        return algorithm, dict(options), None
+    if not (isinstance(algorithm, type) and issubclass(algorithm, Searcher)):
+        raise UsageError(
+            f"a searcher must be a registered name or a subclass of Searcher, got {algorithm!r}; "
+            "give the class itself, and its options beside it: (MySearcher, {'k': 3})"
+        )
+    source = searcher_source(algorithm)
+    return f"{algorithm.__name__}@{source_hash(source)}", dict(options), source
 
 
 def _compute(cells: Sequence[Cell], executor: Executor | None):

@@ -7,6 +7,8 @@ import pandas as pd
 import papermill
 import pytest
 
+from kt_lab.search.conformance import CHECKS
+
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 SMALL = {
     "00_start_here.ipynb": (
@@ -17,12 +19,24 @@ SMALL = {
         {"SEEDS": 2, "TRIALS": 30},
         ["compare_ratios", "compare_quality", "compare_convergence"],
     ),
+    "06_write_your_own_searcher.ipynb": (
+        {"WORKLOADS": "softmax/4096x640,int4_gemm/1x16x7168x8192", "SEEDS": 2, "TRIALS": 60},
+        ["own_ratios", "own_convergence"],
+    ),
+}
+
+# Notebook -> tables that it must show, each as texts that one output holds together.
+TOLD = {
+    "06_write_your_own_searcher.ipynb": [
+        [*(check.__name__ for check in CHECKS), "<td>kept</td>"],
+        ["it raised TypeError", "must not draw from global random"],
+    ]
 }
 
 
 def test_every_notebook_is_run_here():
     assert sorted(SMALL) == sorted(p.name for p in NOTEBOOKS.glob("*.ipynb"))
-    assert len(SMALL) == 2
+    assert len(SMALL) == 3
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
@@ -50,5 +64,11 @@ def test_a_notebook_runs_and_saves_its_figures(name, tmp_path):
             assert (tmp_path / "figures" / f"{figure}.{suffix}").stat().st_size > 100
         points = pd.read_csv(tmp_path / "figures" / f"{figure}.csv")
         assert len(points) > 3
+    if name in TOLD:
+        said = [
+            o["data"]["text/html"] for c in cells for o in c.outputs if "text/html" in o["data"]
+        ]
+        for parts in TOLD[name]:
+            assert any(all(part in html for part in parts) for html in said), parts
     text = executed.cells[-1].source
     assert re.search(r"what it does not", text)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from kt_lab.capture.definitions import plain
 from kt_lab.capture.module import Request, check_names, module_text, write_module
 from kt_lab.capture.parts import parameters_of
-from kt_lab.capture.source import plain
 from kt_lab.errors import UsageError
 from kt_lab.kernels import REGISTRY, device_module
 from kt_lab.space import ParameterSpace

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kt_lab.capture.definitions import JITTED, plain, scope_of
 from kt_lab.capture.parts import OPTIONS, Parameters
-from kt_lab.capture.source import JITTED, Collector, plain, scope_of
+from kt_lab.capture.source import Collector
 from kt_lab.errors import UnknownName, UsageError
 
 # What a reference may ask of an argument without reading what is in it.

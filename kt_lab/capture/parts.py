@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kt_lab.capture.source import plain
+from kt_lab.capture.definitions import plain
 from kt_lab.errors import UsageError
 from kt_lab.workload import Workload
 

@@ -10,35 +10,26 @@ import builtins
 import hashlib
 import inspect
 import math
-import re
 import symtable
 import sys
 import sysconfig
-import textwrap
-from collections import ChainMap
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
+from kt_lab.capture.definitions import definition, plain
 from kt_lab.errors import UsageError
 
-_HEADER = """\
-import sys as _kt_sys
-
-import torch as _kt_torch
-import triton as _kt_triton
-import triton.language as _kt_tl
-from kt_lab.capture.device import adopt as _kt_adopt"""
-# Class of a jitted function -> its decorator; in the interpreter another class stands in.
-JITTED = {
-    "JITFunction": "_kt_triton.jit",
-    "InterpretedFunction": "_kt_triton.jit",
-    "ConstexprFunction": "_kt_triton.constexpr_function",
-    "GluonJITFunction": "_kt_gluon.jit",
-}
-_JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug")
+_HEADER = (  # each where its last word is used: a searcher needs no torch
+    "import sys as _kt_sys",
+    "import torch as _kt_torch",
+    "import triton as _kt_triton",
+    "import triton.language as _kt_tl",
+    "from kt_lab.capture.device import adopt as _kt_adopt",
+    "from triton.experimental import gluon as _kt_gluon",
+)
 _EVERY_MODULE = {"__name__", "__file__", "__doc__", "__package__", "__spec__", "__loader__"}
 
 
@@ -82,11 +73,10 @@ class Collector:
 
     def text(self, *, about: str, ending: str) -> str:
         """Returns the module: its header, what was gathered, and an ending."""
-        header = _HEADER
-        if any("@_kt_gluon" in part for part in self._parts):
-            header += "\nfrom triton.experimental import gluon as _kt_gluon"
+        body = "\n\n".join([*self._parts, ending])
+        header = [line for line in _HEADER if line.rpartition(" ")[2] in body]
         files = [f"# imports {name}, sha256 {digest}" for name, digest in self._files.items()]
-        return "\n\n".join([f'"""{about}"""', *sorted(files), header, *self._parts, ending]) + "\n"
+        return "\n\n".join([f'"""{about}"""', *sorted(files), "\n".join(header), body]) + "\n"
 
     def _bind(self, name: str, value: Any, *, by: str, define: bool = False) -> None:
         """Makes `name` stand for `value` in the module, with all that the value names.
@@ -94,6 +84,7 @@ class Collector:
         `define` asks for the source even where an import would do.
         """
         literal, raw = _literal(value), plain(value)
+        made = value if isinstance(value, type) and value.__module__ == "__main__" else raw
         if name in self._bound:
             known = self._bound[name]
             if known is value or (literal is not None and literal == _literal(known)):
@@ -108,22 +99,22 @@ class Collector:
         elif literal is not None:
             self._parts.append(f"{name} = {literal}")
         elif (
-            raw is None
-            or raw.__name__ == "<lambda>"
-            or (_in_library(raw.__module__) and not define)
+            made is None
+            or made.__name__ == "<lambda>"
+            or (_in_library(made.__module__) and not define)
         ):
             self._import_from(name, value, by)
-        elif raw.__name__ != name:
-            self._bind(raw.__name__, value, by=by, define=define)
-            self._parts.append(f"{name} = {raw.__name__}")
+        elif made.__name__ != name:
+            self._bind(made.__name__, value, by=by, define=define)
+            self._parts.append(f"{name} = {made.__name__}")
         else:
-            text = _source(value, raw)
-            self._names(text, scope_of(raw), name)
+            text, scope = definition(value, beside=self._bound.get(by))
+            self._names(text, scope, name)
             self._parts.append(text)
 
     def _names(self, text: str, scope: Mapping[str, Any], by: str) -> None:
         """Binds every global that a text refers to."""
-        for name in sorted(n for n in _globals(text) if not n.startswith("_kt_")):
+        for name in sorted(n for n in _globals(text, scope) if not n.startswith("_kt_")):
             if name in scope and name not in _EVERY_MODULE:
                 self._bind(name, scope[name], by=by)
                 if isinstance(scope[name], ModuleType):
@@ -181,27 +172,10 @@ class Collector:
             self._files[module.__name__] = digest
 
 
-def plain(value: Any) -> FunctionType | None:
-    """Returns the Python function under a jitted or decorated one; None if there is none."""
-    while type(value).__module__.startswith("triton.") and hasattr(value, "fn"):
-        value = value.fn
-    value = inspect.unwrap(value) if callable(value) else value
-    return value if isinstance(value, FunctionType) else None
-
-
-def scope_of(raw: FunctionType) -> Mapping[str, Any]:
-    """Returns what a function's free names stand for: its closure first, then its globals."""
-    cells = {}
-    for name, cell in zip(raw.__code__.co_freevars, raw.__closure__ or (), strict=True):
-        try:
-            cells[name] = cell.cell_contents
-        except ValueError:  # not assigned yet: reported as a name that is not defined
-            continue
-    return ChainMap(cells, raw.__globals__)
-
-
 def _in_library(module: str) -> bool:
     """Whether a module comes with Python or an installed package, and so can be imported."""
+    if module.partition(".")[0] == "kt_lab":
+        return True  # also where it is installed in place
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
     if module == "__main__" or not file:
@@ -211,35 +185,18 @@ def _in_library(module: str) -> bool:
     return bool(installed) or path.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve())
 
 
-def _source(value: Any, raw: FunctionType) -> str:
-    """Returns the text of a definition; a jitted one keeps no decorator but its own."""
-    decorator = JITTED.get(type(value).__name__)
-    try:
-        text = getattr(value, "src", None) if decorator else None  # what Triton itself compiles
-        text = textwrap.dedent(text or inspect.getsource(raw)).strip()
-        if ast.parse(text).body[0].name != raw.__name__:
-            raise OSError("its file has changed since it was imported")
-    except (OSError, TypeError, SyntaxError, AttributeError) as error:
-        raise UsageError(
-            f"a captured function must have source that can be read, got none for "
-            f"{raw.__name__}: {error}; define it in a notebook cell or a file"
-        ) from None
-    if decorator is None:
-        return text
-    settings = getattr(value, "kwargs", vars(value))
-    chosen = ((k, settings.get(k)) for k in _JIT_OPTIONS)
-    options = ", ".join(f"{k}={v!r}" for k, v in chosen if v)
-    definition = text[re.search(r"^def\s", text, re.MULTILINE).start() :]
-    return f"@{decorator}" + (f"({options})" if options else "") + f"\n{definition}"
+def _globals(text: str, scope: Mapping[str, Any]) -> set[str]:
+    """Returns the names that a text takes from outside, also in defaults and decorators.
 
-
-def _globals(text: str) -> set[str]:
-    """Returns the names that a text takes from outside, also in defaults and decorators."""
+    `class Options(Options)` inside a class takes a name from outside and then makes it its own.
+    """
     names: set[str] = set()
     tables = [symtable.symtable(text, "captured", "exec")]
     while tables:
         table = tables.pop()
-        names |= {s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced()}
+        hidden = scope if table.get_type() == "class" else ()
+        read = [s for s in table.get_symbols() if s.is_referenced()]
+        names |= {s.get_name() for s in read if s.is_global() or s.get_name() in hidden}
         tables += table.get_children()
     return names
 
@@ -281,7 +238,8 @@ def _kind(value: Any) -> str:
 
 def _refusal(name: str, value: Any, by: str) -> UsageError:
     return UsageError(
-        f"a captured function may use globals that another process can make again (numbers, "
+        f"a captured definition may use globals that another process can make again (numbers, "
         f"text, dtypes, functions made with def, imports), got {name!r}, {_kind(value)}, in {by}; "
-        f"make it inside {by}, return it from inputs(), or import a module that holds it"
+        f"make it inside {by}, return it from inputs() if it is a kernel's, or import a module "
+        "that holds it"
     )

@@ -6,6 +6,7 @@ with the options of both at Helion's full effort. Two one-sided tests decide at 
 
 import argparse
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Runs both arms of every pair; returns the tests, and each workload's means."""
     rows, arms = [], []
-    with tempfile.TemporaryDirectory() as scratch, process_pool(args.workers) as executor:
+    pool = process_pool(args.workers) if args.workers > 1 else nullcontext()
+    with tempfile.TemporaryDirectory() as scratch, pool as executor:
         for name in args.searchers:
             pair = (name, PAIRS[name])
             experiment = Experiment(

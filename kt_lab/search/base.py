@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from kt_lab.budget import Budget
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.prior import Prior
+from kt_lab.rows import ENUMERABLE
 from kt_lab.space import ParameterSpace, Space
 from kt_lab.trial import Config, Proposal, Trial
 
@@ -91,6 +92,8 @@ class Searcher(ABC):
         name: The registry's name.
         Options: A frozen dataclass of `option` fields.
         needs: "Space", or "ParameterSpace" when the algorithm looks at parameters.
+        enumerates: Whether it lists its ParameterSpace beforehand; it then refuses one that is
+            too large for that, and the conformance suite asks for the refusal.
         predicts: What `Proposal.predicted` is: "p_good", the model's probability that the config
             is among the good; "latency_us", its mean in microseconds; None: there is none.
         space: What it chooses from.
@@ -105,6 +108,7 @@ class Searcher(ABC):
     name: ClassVar[str] = ""
     Options: ClassVar[type] = Options
     needs: ClassVar[str] = "Space"
+    enumerates: ClassVar[bool] = False
     predicts: ClassVar[str | None] = None
 
     def __init__(
@@ -120,12 +124,19 @@ class Searcher(ABC):
 
         Raises:
             UnknownName: An option that `Options` does not have.
-            UsageError: A value outside its range, a negative seed, or a space of a wrong kind.
+            UsageError: A value outside its range, a negative seed, or a space of a wrong kind or
+                too large to be listed.
         """
         if self.needs == "ParameterSpace" and not isinstance(space, ParameterSpace):
             raise UsageError(
                 f"searcher {self.name!r} needs a ParameterSpace, got {type(space).__name__}; "
                 "use a searcher that takes any Space, such as 'random'"
+            )
+        if self.enumerates and not space.enumerable:
+            raise UsageError(
+                f"searcher {self.name!r} lists its space beforehand, which must have at most "
+                f"{ENUMERABLE:,} combinations, got {space.cartesian_size:,}; restrict it with "
+                "ParameterSpace.only, or use a searcher that lists nothing, such as 'lfbo_pattern'"
             )
         if not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0:
             raise UsageError(f"seed must be a whole number >= 0, got seed={seed!r}")

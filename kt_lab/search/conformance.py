@@ -2,6 +2,7 @@
 
     from kt_lab.search.conformance import check_searcher
     check_searcher(MySearcher)          # AssertionError with a sentence, or the passed checks
+    check_table(MySearcher)             # every check, what it promises, and what came of it
 
 `make` is the searcher class, or any callable that takes what the class takes:
 `make(space, *, seed, budget=None, prior=None, **options)`.
@@ -11,11 +12,13 @@ import pickle
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from kt_lab.errors import UnknownName
+from kt_lab.errors import UnknownName, UsageError
 from kt_lab.search.base import Searcher
 from kt_lab.search.conformance_cases import (
     ask,
@@ -171,8 +174,20 @@ def check_exhaustion(make: Make) -> None:
 
 
 def check_huge(make: Make) -> None:
-    """The first 50 proposals from 10**8 points come fast, without listing them."""
+    """The first 50 proposals from 10**8 points come fast; one that must list them refuses to."""
     space = huge_space()
+    if make(small_space(), seed=0).enumerates:
+        message = ""
+        try:
+            make(space, seed=0)
+        except UsageError as error:
+            message = str(error)
+        size = f"{space.cartesian_size:,}"
+        assert size in message, (
+            f"a searcher that `enumerates` must refuse a space too large for it with a UsageError "
+            f"that tells its size, {size}, got {message or 'no error'!r}"
+        )
+        return
     started = time.perf_counter()
     searcher = make(space, seed=0)
     proposals = drive(searcher, bowl(space), trials=50)
@@ -245,15 +260,35 @@ def check_searcher(make: Make, **options: Any) -> list[str]:
     Raises:
         AssertionError: The first promise that is broken, as a sentence with the name of its check.
     """
-
-    def made(space, *, seed, **more):
-        return make(space, seed=seed, **{**options, **more})
-
     passed = []
     for check in CHECKS:
         try:
-            check(made)
+            check(partial(make, **options))
         except AssertionError as error:
             raise AssertionError(f"{check.__name__}: {error}") from error
         passed.append(check.__doc__.splitlines()[0])
     return passed
+
+
+def check_table(make: Make, **options: Any) -> pd.DataFrame:
+    """Runs every check, also after one that failed.
+
+    Args:
+        make: A searcher class, or a callable that takes what it takes.
+        options: Given to every searcher made.
+
+    Returns:
+        One row per check, by its name: `promise`, and `verdict`, which is "kept" or a sentence
+        that says what was wrong, or which error the searcher raised.
+    """
+    rows = {}
+    for check in CHECKS:
+        verdict = "kept"
+        try:
+            check(partial(make, **options))
+        except AssertionError as error:
+            verdict = str(error)
+        except Exception as error:
+            verdict = f"it raised {type(error).__name__}: {error}"
+        rows[check.__name__] = {"promise": check.__doc__.splitlines()[0], "verdict": verdict}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("check")

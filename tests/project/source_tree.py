@@ -15,7 +15,7 @@ FLOORS = {
     3: "search",
     4: "tune live cells confirm paired keys decisions record provenance experiment",
     5: "stats baseline",
-    6: "plots ui cli commands evidence datasheet doctor study studies __main__",
+    6: "plots ui cli commands evidence datasheet doctor study studies comparison __main__",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 

@@ -9,9 +9,10 @@ import time
 import numpy as np
 import pytest
 
+from kt_lab.errors import UsageError
 from kt_lab.search import get_searcher, make_searcher, searchers
-from kt_lab.search.conformance import CHECKS, check_searcher
-from kt_lab.search.conformance_cases import drive, flat, small_space
+from kt_lab.search.conformance import CHECKS, check_huge, check_searcher, check_table
+from kt_lab.search.conformance_cases import drive, flat, huge_space, small_space
 from kt_lab.search.random import RandomSearch
 from kt_lab.trial import Config, Proposal, Trial
 
@@ -50,6 +51,43 @@ def test_check_searcher_names_what_passed():
     passed = check_searcher(RandomSearch)
     assert len(passed) == len(CHECKS)
     assert all(sentence.endswith(".") for sentence in passed)
+
+
+def test_a_table_tells_every_check_also_after_one_that_failed():
+    table = check_table(RandomSearch)
+    assert table.index.tolist() == [c.__name__ for c in CHECKS]
+    assert set(table["verdict"]) == {"kept"}
+    assert table["promise"].tolist() == check_searcher(RandomSearch)
+    told = check_table(Global)["verdict"]
+    assert told["check_global_state"] == "a searcher must not draw from global random"
+    assert (told.drop("check_global_state") == "kept").all()
+    raised = check_table(functools.partial(make_searcher, "pattern"), copies=0)["verdict"]
+    assert raised["check_ask"].startswith("it raised UsageError: copies must be in")
+    assert raised["check_options"] == "kept"
+
+
+def test_a_searcher_that_lists_its_space_refuses_one_too_large_for_it():
+    assert check_searcher(Listing)
+    with pytest.raises(UsageError, match=r"1,000,000 combinations, got 100,000,000; restrict"):
+        Listing(huge_space(), seed=0)
+    corner = np.indices((2,) * 8).reshape(8, -1).T
+    assert Listing(huge_space().only(corner), seed=0).ask(1)
+    with pytest.raises(
+        AssertionError, match=r"must refuse a space .* 100,000,000, got 'no error'"
+    ):
+        check_huge(Boastful)
+
+
+class Listing(RandomSearch):
+    needs, enumerates = "ParameterSpace", True
+
+
+class Boastful(RandomSearch):
+    """Says that it lists its space, and takes one that cannot be listed."""
+
+    def __init__(self, space, *, seed, **more):
+        super().__init__(space, seed=seed, **more)
+        self.enumerates = True
 
 
 class Alien(RandomSearch):

@@ -28,7 +28,6 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from kt_lab.errors import UsageError
-from kt_lab.rows import ENUMERABLE
 from kt_lab.search.base import Options, option
 from kt_lab.search.peers.handoff import PeerSearcher, Search
 
@@ -37,6 +36,7 @@ class KernelTunerSearcher(PeerSearcher):
     """A strategy of the real Kernel Tuner, asked and told."""
 
     strategy: ClassVar[str] = ""
+    enumerates = True
 
     def __init__(self, space, *, seed, budget=None, prior=None, **options):
         """Takes a ParameterSpace and imports Kernel Tuner; see `Searcher`.
@@ -45,12 +45,6 @@ class KernelTunerSearcher(PeerSearcher):
             UsageError: Kernel Tuner cannot be imported here, or the space is too large to list.
         """
         super().__init__(space, seed=seed, budget=budget, prior=prior, **options)
-        if not space.enumerable:
-            raise UsageError(
-                f"searcher {self.name!r} lists its space beforehand, which must have at most "
-                f"{ENUMERABLE:,} combinations, got {space.cartesian_size:,}; restrict it with "
-                "ParameterSpace.only, or use a searcher of kt_lab"
-            )
         _driver(self.name)
 
     def _job(self) -> Search:
