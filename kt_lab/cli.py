@@ -21,6 +21,7 @@ COMMANDS = {
     "doctor": ("kt_lab.commands.doctor", "what is installed, what is missing, how to mend it"),
     "datasheet": ("kt_lab.commands.datasheet", "facts of every recorded landscape"),
     "study": ("kt_lab.commands.study", "runs a stored study by replay"),
+    "compare": ("kt_lab.commands.compare", "compares searchers by replay, or a stored study"),
     "figures": ("kt_lab.commands.figures", "draws the headline study from its stored runs"),
     "evidence": ("kt_lab.commands.evidence", "the measurements behind the claims"),
     "benchmark": ("kt_lab.commands.benchmark", "speed of replay on this machine"),

@@ -287,9 +287,13 @@ def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
 def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
     """Loads a shipped landscape by workload key ("softmax/4096x640") and, if need be, GPU.
 
+    A workload that ends in .parquet is the file of a landscape anywhere.
+
     Raises:
         LandscapeError: There is none, or several GPUs have one and `gpu` is not given.
     """
+    if workload.endswith(".parquet"):
+        return Landscape.load(workload)
     entries = landscapes()
     found = [e for e in entries if e.workload == workload and gpu in (None, e.gpu)]
     if len(found) != 1:

@@ -139,7 +139,7 @@ def tuned(kernel: str) -> Experiment:
         f"tuned_{kernel}",
         [w for w in WORKLOADS if w.partition("/")[0] == kernel],
         rows,
-        seeds=20,
+        seeds=10,
         budget=Budget(trials=200),
         lanes=(16,),
         gpu=GPU,

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from kt_lab.experiment import Experiment, compare_cell
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.runners.replay import judged_us
 from kt_lab.studies import GPU, LANES, NAMED, REFERENCE, WORKLOADS
+
+_MOST_BARS = 8  # searchers beside the reference that grouped bars can tell apart
+_MOST_NARROW = 6  # searchers whose legend leaves room for a plot in one column
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,25 @@ def spot_check(
     }
 
 
-def levels(workload: str, *, gpu: str | None = GPU) -> dict[str, float]:
+def find(workload: str | Landscape, *, gpu: str | None = GPU) -> Landscape:
+    """Returns a landscape as it is given, or the recorded one of a workload's key."""
+    return workload if isinstance(workload, Landscape) else load_landscape(workload, gpu=gpu)
+
+
+def levels(workload: str | Landscape, *, gpu: str | None = GPU) -> dict[str, float]:
     """Returns a landscape's judged optimum in microseconds and its noise floor relative to it.
 
     The optimum is the config with the lowest pooled latency, judged as searchers are: by the
     visits that were not read, averaged over which visit is read. The floor is what the best of
     one noisy reading of every config is judged at, relative to that.
     """
-    landscape = load_landscape(workload, gpu=gpu)
+    optimum, floor = _levels(find(workload, gpu=gpu))
+    return {"optimum_us": optimum, "noise_floor": floor}
+
+
+@lru_cache(maxsize=64)
+def _levels(landscape: Landscape) -> tuple[float, float]:
+    """Returns both levels of a landscape, found once while it is in memory."""
     best = int(np.nanargmin(landscape.latency_us))
     visits = range(landscape.visits)
     judged = [judged_us(landscape, visit=visit) for visit in visits]
@@ -73,7 +88,7 @@ def levels(workload: str, *, gpu: str | None = GPU) -> dict[str, float]:
         for v in visits
     ]
     optimum = float(np.mean([judged[v][best] for v in visits]))
-    return {"optimum_us": optimum, "noise_floor": float(np.mean([p[0] for p in picked])) / optimum}
+    return optimum, float(np.mean([p[0] for p in picked])) / optimum
 
 
 def random_curve(landscape: Landscape, *, trials: int, optimum_us: float) -> pd.DataFrame:
@@ -91,13 +106,15 @@ def random_curve(landscape: Landscape, *, trials: int, optimum_us: float) -> pd.
     return mean.assign(unit="ratio", workload=landscape.workload)
 
 
-def ratio_tables(runs: pd.DataFrame, *, lanes: int) -> dict[str, pd.DataFrame]:
-    """Returns the three ratio tables of one lane count, all against pattern search."""
+def ratio_tables(
+    runs: pd.DataFrame, *, lanes: int, reference: str = REFERENCE
+) -> dict[str, pd.DataFrame]:
+    """Returns the three ratio tables of one lane count, all against one searcher."""
     chosen = runs[runs["lanes"] == lanes]
     return {
-        "latency": stats.latency_ratios(chosen, reference=REFERENCE),
-        "wall_clock": stats.wall_clock_ratios(chosen, reference=REFERENCE),
-        "convergence": stats.convergence_time_ratios(chosen, reference=REFERENCE),
+        "latency": stats.latency_ratios(chosen, reference=reference),
+        "wall_clock": stats.wall_clock_ratios(chosen, reference=reference),
+        "convergence": stats.convergence_time_ratios(chosen, reference=reference),
     }
 
 
@@ -122,23 +139,24 @@ def latency_table(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def convergence_figure(
-    runs: pd.DataFrame, workloads: Sequence[str], *, lanes: int, budget: str, gpu: str | None = GPU
+    runs: pd.DataFrame,
+    workloads: Sequence[str | Landscape],
+    *,
+    lanes: int,
+    budget: str,
+    gpu: str | None = GPU,
 ) -> Drawing:
     """Draws the incumbent against trials and seconds, with optimum, noise floor, random search."""
-    chosen = runs[(runs["lanes"] == lanes) & runs["workload"].isin(workloads)]
-    known = {w: levels(w, gpu=gpu) for w in workloads}
+    shown = {each.workload: each for each in (find(w, gpu=gpu) for w in workloads)}
+    chosen = runs[(runs["lanes"] == lanes) & runs["workload"].isin(shown)]
+    known = {w: levels(each) for w, each in shown.items()}
     optima = pd.DataFrame([{"workload": w, "optimum_us": known[w]["optimum_us"]} for w in known])
     curves = stats.incumbent_curves(chosen)
     trials = stats.convergence_bands(curves, x="spent_trials", optima=optima)
     seconds = stats.convergence_bands(curves, x="elapsed_s", optima=optima)
     most = int(curves["spent_trials"].max())
     exact = pd.concat(
-        [
-            random_curve(
-                load_landscape(w, gpu=gpu), trials=most, optimum_us=known[w]["optimum_us"]
-            )
-            for w in workloads
-        ],
+        [random_curve(shown[w], trials=most, optimum_us=known[w]["optimum_us"]) for w in shown],
         ignore_index=True,
     )
     floors = {w: known[w]["noise_floor"] for w in known}
@@ -150,19 +168,33 @@ def convergence_figure(
     return Drawing(fig, points, plots.caption_convergence(trials, seconds, budget=budget))
 
 
-def ratio_figure(runs: pd.DataFrame, *, lanes: int, budget: str) -> Drawing:
-    """Draws the three bar charts of ratios to pattern search."""
-    tables = ratio_tables(runs, lanes=lanes)
+def ratio_figure(
+    runs: pd.DataFrame, *, lanes: int, budget: str, reference: str = REFERENCE
+) -> Drawing:
+    """Draws the ratios to a reference: three bar charts, or rows where searchers are many."""
+    tables = ratio_tables(runs, lanes=lanes, reference=reference)
+    many = tables["latency"]["searcher"].nunique() > _MOST_BARS + 1
+    plot, caption = (
+        (plots.plot_ratio_forest, plots.caption_ratio_forest)
+        if many
+        else (plots.plot_ratio_bars, plots.caption_ratio_bars)
+    )
     with plots.paper("icml", columns=2):
-        fig = plots.plot_ratio_bars(*tables.values())
-    return Drawing(fig, tables, plots.caption_ratio_bars(*tables.values(), budget=budget))
+        fig = plot(*tables.values())
+    return Drawing(fig, tables, caption(*tables.values(), budget=budget))
 
 
-def quality_figure(runs: pd.DataFrame, *, lanes: int, budget: str) -> Drawing:
+def quality_figure(
+    runs: pd.DataFrame, *, lanes: int, budget: str, reference: str = REFERENCE
+) -> Drawing:
     """Draws latency and wall-clock ratios jointly: a quick quitter is not fast."""
-    tables = ratio_tables(runs, lanes=lanes)
-    pair = {name: tables[name] for name in ("latency", "wall_clock")}
-    with plots.paper("icml"):
+    chosen = runs[runs["lanes"] == lanes]
+    pair = {
+        "latency": stats.latency_ratios(chosen, reference=reference),
+        "wall_clock": stats.wall_clock_ratios(chosen, reference=reference),
+    }
+    many = pair["latency"]["searcher"].nunique() > _MOST_NARROW
+    with plots.paper("icml", columns=1 + many):
         fig = plots.plot_quality_vs_time(*pair.values()).figure
     return Drawing(fig, pair, plots.caption_quality_vs_time(*pair.values(), budget=budget))
 

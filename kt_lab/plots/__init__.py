@@ -1,7 +1,14 @@
 """Figures: tidy table in, matplotlib figure out; nothing is computed, no global state changes."""
 
 from kt_lab.plots.convergence import caption_convergence, draw_bands, plot_convergence
+from kt_lab.plots.forest import (
+    caption_budgets,
+    caption_ratio_forest,
+    plot_budgets,
+    plot_ratio_forest,
+)
 from kt_lab.plots.landscape import caption_landscape_ecdf, plot_landscape_ecdf
+from kt_lab.plots.profiles import caption_profiles, plot_profiles
 from kt_lab.plots.quality import caption_quality_vs_time, plot_quality_vs_time
 from kt_lab.plots.ratios import (
     caption_ratio_bars,
@@ -9,20 +16,29 @@ from kt_lab.plots.ratios import (
     plot_ratio_bars,
 )
 from kt_lab.plots.save import png_bytes, read_points, save_figure
+from kt_lab.plots.significance import caption_significance, plot_significance
 from kt_lab.plots.style import paper, searcher_style
 
 __all__ = [
+    "caption_budgets",
     "caption_convergence",
     "caption_landscape_ecdf",
+    "caption_profiles",
     "caption_quality_vs_time",
     "caption_ratio_bars",
+    "caption_ratio_forest",
+    "caption_significance",
     "draw_bands",
     "draw_ratio_bars",
     "paper",
+    "plot_budgets",
     "plot_convergence",
     "plot_landscape_ecdf",
+    "plot_profiles",
     "plot_quality_vs_time",
     "plot_ratio_bars",
+    "plot_ratio_forest",
+    "plot_significance",
     "png_bytes",
     "read_points",
     "save_figure",

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from kt_lab.plots.style import searcher_style
+
 
 def counted(count: int, noun: str) -> str:
     """Returns "1 kernel", "12 kernels"."""
@@ -51,4 +53,33 @@ def interval_words(table: pd.DataFrame) -> str:
         f"Intervals: {float(table['confidence'].iloc[0]):.0%} percentile bootstrap; a geomean "
         "(over workloads) resamples kernels, their workloads and their seeds, a single workload "
         "resamples its seeds."
+    )
+
+
+def reached_by(means: pd.DataFrame, *names: str) -> str:
+    """Returns "Random in 3 of 60 runs and ...", of those searchers that the geomean rows hold."""
+    rows = means.set_index(means["searcher"].astype(str))
+    return listed(
+        f"{searcher_style(name).label} in {rows.loc[name, 'n_success']:,} of "
+        f"{rows.loc[name, 'n_runs']:,} runs"
+        for name in names
+        if name in rows.index
+    )
+
+
+def limits(*, kernels: int, workloads: int, comparisons: int) -> str:
+    """Returns the sentences that say what tests on so few kernels and workloads cannot show.
+
+    Args:
+        kernels: How many there are: the units of evidence.
+        workloads: How many there are.
+        comparisons: For how many the p-values are corrected, together.
+    """
+    few, least = min(1.0, 2.0 ** (1 - kernels)), min(1.0, 2.0 ** (1 - workloads))
+    return (
+        f"Kernels are the unit of evidence: with {counted(kernels, 'kernel')} no p-value over "
+        f"kernels can be below {few:.2g}. Those over {counted(workloads, 'workload')} describe "
+        f"these workloads only; none can be below {least:.2g}, nor below "
+        f"{min(1.0, least * comparisons):.2g} after Holm's correction for "
+        f"{counted(comparisons, 'comparison')}."
     )

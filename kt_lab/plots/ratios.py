@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from kt_lab.errors import UsageError
-from kt_lab.plots.captions import evidence, interval_words, listed
+from kt_lab.plots.captions import evidence, interval_words, listed, reached_by
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import INK, SMALL, legend_above, new_figure, searcher_style, style_order
 
@@ -77,7 +77,7 @@ def draw_ratio_bars(
         limits: Ends of the y axis; None: what holds every finite bar and whisker.
         ax: Where to draw; None: a new figure.
     """
-    _check(table)
+    check_ratios(table)
     ax = new_figure().subplots() if ax is None else ax
     names = _others(table)
     slots, labels = _slots(table)
@@ -97,12 +97,12 @@ def draw_ratio_bars(
         number = names.index(str(row["searcher"]))
         at = center + (number - (len(names) - 1) / 2) * width
         _bar(ax, row, at, width)
-    reference = searcher_style(_reference(table)).label
-    ax.set_ylabel(f"{MEASURES[str(table['measure'].iloc[0])]}\nratio to {reference}")
+    measure = MEASURES[str(table["measure"].iloc[0])]
+    ax.set_ylabel(f"{measure}\nratio to {reference_of(table)}")
     return ax
 
 
-def _check(table: pd.DataFrame) -> None:
+def check_ratios(table: pd.DataFrame) -> None:
     """Refuses a table that is not one measure of ratios."""
     missing = [name for name in _NEEDED if name not in table.columns]
     if missing or table.empty or table["measure"].nunique() != 1:
@@ -116,6 +116,11 @@ def _check(table: pd.DataFrame) -> None:
 def _reference(table: pd.DataFrame) -> str:
     """Returns the name of the searcher that the others are divided by."""
     return str(table["reference"].iloc[0])
+
+
+def reference_of(table: pd.DataFrame) -> str:
+    """Returns the label of that searcher."""
+    return searcher_style(_reference(table)).label
 
 
 def _others(table: pd.DataFrame) -> list[str]:
@@ -276,16 +281,11 @@ def caption_ratio_bars(
         convergence: As drawn; its success counts are told.
         budget: Of each run, in words ("200 trials"); the tables do not hold it.
     """
-    reference = searcher_style(_reference(latency)).label
+    reference = reference_of(latency)
     names = listed(searcher_style(name).label for name in _others(latency))
-    means = convergence[convergence["scope"] == "geomean"].set_index("searcher")
+    means = convergence[convergence["scope"] == "geomean"]
     within = float(convergence["within"].iloc[0])
-    reached = listed(
-        f"{searcher_style(name).label} in {means.loc[name, 'n_success']:,} of "
-        f"{means.loc[name, 'n_runs']:,} runs"
-        for name in [*_others(convergence), _reference(convergence)]
-        if name in means.index
-    )
+    reached = reached_by(means, *_others(convergence), _reference(convergence))
     return (
         f"Latency, wall-clock and convergence-time ratios of {names} to {reference}; lower is "
         f"better. {evidence(latency, budget=budget)} Latency: geometric mean over seeds of the "

@@ -18,7 +18,9 @@ _STEPS = (
 _MOST_TICKS = 7
 
 
-def set_ratio_axis(axis: Axis, low: float, high: float, *, log: bool) -> None:
+def set_ratio_axis(
+    axis: Axis, low: float, high: float, *, log: bool, most: int = _MOST_TICKS
+) -> None:
     """Sets the limits of an axis of ratios and labels it with plain numbers (0.5, 1, 2)."""
     axes = axis.axes
     horizontal = axis.axis_name == "x"
@@ -26,22 +28,22 @@ def set_ratio_axis(axis: Axis, low: float, high: float, *, log: bool) -> None:
         (axes.set_xscale if horizontal else axes.set_yscale)("log")
     (axes.set_xlim if horizontal else axes.set_ylim)(low, high)
     if log:
-        axis.set_major_locator(FixedLocator(log_ticks(low, high)))
+        axis.set_major_locator(FixedLocator(log_ticks(low, high, most=most)))
         axis.set_minor_locator(NullLocator())
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Returns round numbers within the limits: the densest set of at most seven."""
+def log_ticks(low: float, high: float, *, most: int = _MOST_TICKS) -> list[float]:
+    """Returns round numbers within the limits: the densest set of at most `most`."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     for steps in _STEPS:
         ticks = [step * 10.0**decade for decade in decades for step in steps]
         inside = [round(tick, 12) for tick in ticks if low <= tick * 1.0001 and tick <= high]
-        if len(inside) <= _MOST_TICKS:
+        if len(inside) <= most:
             return inside
-    return inside[:: -(-len(inside) // _MOST_TICKS)]
+    return inside[:: -(-len(inside) // most)]
 
 
 def ratio_limits(values: Iterable[float]) -> tuple[float, float, bool]:

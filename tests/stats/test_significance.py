@@ -243,3 +243,11 @@ def test_the_cutoff_is_the_inverse_of_the_expected_rank():
     assert baseline.cutoff_draws([5.0], 0.95) == 1
     with pytest.raises(UsageError, match="ok config"):
         baseline.cutoff_draws([None], 0.95)
+
+
+def test_power_with_two_kernels_grows_with_seeds():
+    """One degree of freedom, where scipy's noncentral t is NaN for some of these."""
+    parts = stats.Components(0, 0, 0.021**2, 2, 4.5, 30)
+    found = [stats.power(parts, kernels=2, seeds=seeds) for seeds in (10, 30, 100, 200)]
+    assert found == sorted(found)
+    assert 0.2 < found[0] < found[-1] < 1

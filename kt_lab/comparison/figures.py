@@ -1,0 +1,250 @@
+"""Drawings of a comparison, at the width of a paper's text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from kt_lab import plots, stats, study
+from kt_lab.comparison.tables import (
+    Landscapes,
+    budget_table,
+    landscapes_of,
+    leaders,
+    optima_table,
+    significance_table,
+)
+from kt_lab.errors import UsageError
+from kt_lab.plots.anatomy import caption_anatomy, plot_anatomy
+from kt_lab.plots.captions import evidence, limits
+from kt_lab.stats.surrogates import calibration, model_choices, surrogate_quality
+from kt_lab.stats.tables import CELL, RUN, check_searcher, single_lanes
+from kt_lab.studies import NAMED, REFERENCE
+from kt_lab.study import Drawing
+
+VENUE = "icml"
+_FEW = 6  # searchers in an anatomy
+
+
+def budget_figure(
+    runs: pd.DataFrame,
+    *,
+    table: pd.DataFrame | None = None,
+    axis: str = "spent_trials",
+    reference: str = REFERENCE,
+    landscapes: Landscapes = None,
+    venue: str = VENUE,
+) -> Drawing:
+    """Draws how far every searcher is above the optimum at budgets, best on top.
+
+    Args:
+        runs: The tidy table of runs.
+        table: From `budget_table` of these runs; None: made here.
+        axis: Which of its axes: "spent_trials" or "elapsed_s".
+        reference: As for `budget_table`.
+        landscapes: Those that do not ship.
+        venue: Whose text width; see `plots.paper`.
+    """
+    if table is None:
+        table = budget_table(runs, reference=reference, landscapes=landscapes)
+    shown = table[table["axis"] == axis].reset_index(drop=True)
+    with plots.paper(venue, columns=2):
+        fig = plots.plot_budgets(shown)
+    return Drawing(fig, shown, plots.caption_budgets(shown, evidence=_evidence(runs)))
+
+
+def profiles_figure(
+    runs: pd.DataFrame,
+    *,
+    chosen: Sequence[str] | None = None,
+    x: str = "spent_trials",
+    reference: str = REFERENCE,
+    landscapes: Landscapes = None,
+    venue: str = VENUE,
+) -> Drawing:
+    """Draws which share of targets is reached at what cost, and who is how often near the best.
+
+    Args:
+        runs: The tidy table of runs.
+        chosen: Searchers in their own looks, the others grey; None: the `leaders`.
+        x: Of the left panel: "spent_trials", "machine_s" or "elapsed_s".
+        reference: Is among the leaders.
+        landscapes: Those that do not ship.
+        venue: Whose text width.
+    """
+    optima = optima_table(runs, landscapes=landscapes)
+    chosen = _chosen(runs, chosen, reference)
+    ecdf = stats.runtime_ecdf(runs, optima, x=x)
+    final = stats.latency_at(runs, (None,), optima=optima, reference=None, resamples=1)
+    profile = stats.performance_profile(final)
+    with plots.paper(venue, columns=2):
+        fig = plots.plot_profiles(ecdf, profile, chosen=chosen)
+    caption = plots.caption_profiles(ecdf, profile, evidence=_evidence(runs), chosen=chosen)
+    return Drawing(fig, {"runtime_ecdf": ecdf, "profile": profile}, caption)
+
+
+def significance_figure(
+    runs: pd.DataFrame,
+    *,
+    table: pd.DataFrame | None = None,
+    budget: float | None = None,
+    x: str = "spent_trials",
+    venue: str = VENUE,
+) -> Drawing:
+    """Draws all pairs of searchers with their tests over workloads, the fastest in the end on top.
+
+    Args:
+        runs: The tidy table of runs.
+        table: From `budget_table` of these runs, for the order; None: found here.
+        budget: In x; None: the end of the run.
+        x: "spent_trials", "machine_s" or "elapsed_s".
+        venue: Whose text width, or column where searchers are few.
+    """
+    tests = significance_table(runs, reference=None, budget=budget, x=x)
+    tests = tests[tests["unit"] == "workload"].reset_index(drop=True)
+    names = leaders(runs, table=table, reference=None, most=None)
+    with plots.paper(venue, columns=1 + (len(names) > 4)):
+        fig = plots.plot_significance(tests, order=names)
+    kernels = runs["kernel"].astype(str).nunique()
+    caption = plots.caption_significance(tests, kernels=kernels, evidence=_evidence(runs))
+    return Drawing(fig, tests, caption)
+
+
+def ratio_figure(runs: pd.DataFrame, *, reference: str = REFERENCE) -> Drawing:
+    """Draws latency, wall-clock and convergence-time ratios: bars, or rows where many."""
+    lanes = single_lanes(runs)
+    drawn = study.ratio_figure(runs, lanes=lanes, budget=_budget(runs), reference=reference)
+    return _limited(drawn, runs)
+
+
+def quality_figure(
+    runs: pd.DataFrame, *, chosen: Sequence[str] | None = None, reference: str = REFERENCE
+) -> Drawing:
+    """Draws quality against time of a few searchers; None: the `leaders`."""
+    few = _only(runs, _chosen(runs, chosen, reference))
+    lanes = single_lanes(runs)
+    drawn = study.quality_figure(few, lanes=lanes, budget=_budget(few), reference=reference)
+    return _limited(drawn, few)
+
+
+def convergence_figure(
+    runs: pd.DataFrame,
+    *,
+    workloads: Sequence[str] | None = None,
+    chosen: Sequence[str] | None = None,
+    reference: str = REFERENCE,
+    landscapes: Landscapes = None,
+) -> Drawing:
+    """Draws the incumbents of a few searchers against trials and seconds.
+
+    Args:
+        runs: The tidy table of runs.
+        workloads: A row each; None: those of the headline, else the first of every kernel.
+        chosen: Searchers; None: the `leaders`.
+        reference: Is among the leaders.
+        landscapes: Those that do not ship.
+    """
+    known = {each.workload: each for each in landscapes_of(runs, landscapes)}
+    if workloads is None:
+        firsts = {each.kernel: each.workload for each in reversed(known.values())}
+        workloads = [name for name in NAMED if name in known] or list(firsts.values())
+    shown = [known[name] if name in known else _unknown(name, known) for name in workloads]
+    few = _only(runs, _chosen(runs, chosen, reference))
+    few = few[few["gpu"].isin([each.gpu for each in shown])]
+    lanes = single_lanes(runs)
+    return study.convergence_figure(few, shown, lanes=lanes, budget=_budget(few))
+
+
+def anatomy_figure(
+    runs: pd.DataFrame,
+    *,
+    chosen: Sequence[str] | None = None,
+    rows: Mapping[str, Any] | None = None,
+    table: pd.DataFrame | None = None,
+    reference: str = REFERENCE,
+    venue: str = VENUE,
+) -> Drawing:
+    """Draws what a few searchers did: what they asked for, what it brought, what models knew.
+
+    Args:
+        runs: The tidy table of runs, with predictions.
+        chosen: Searchers; None: the `leaders` among those that predict.
+        rows: Row name -> registered name, or (name, options), as in Experiment.
+        table: From `budget_table` of these runs, for the leaders; None: found here.
+        reference: Is among the leaders.
+        venue: Whose text width.
+    """
+    if chosen is None:
+        told = [*runs.loc[runs["predicted"].notna(), "searcher"].unique(), reference]
+        among = None if table is None else _only(table, told)
+        chosen = leaders(_only(runs, told), table=among, reference=reference, most=_FEW)
+    few = _only(runs, _chosen(runs, chosen, reference))
+    parts = stats.anatomy(few)
+    choices = model_choices(few, searchers=rows)
+    quality, calibrated = surrogate_quality(choices), calibration(choices)
+    with plots.paper(venue, columns=2):
+        fig = plot_anatomy(parts, quality, calibrated)
+    points = {"anatomy": parts, "quality": quality, "calibration": calibrated}
+    caption = caption_anatomy(parts, quality, calibrated, budget=_budget(few))
+    return Drawing(fig, points, caption)
+
+
+def draw_all(
+    runs: pd.DataFrame,
+    *,
+    table: pd.DataFrame | None = None,
+    reference: str = REFERENCE,
+    landscapes: Landscapes = None,
+    rows: Mapping[str, Any] | None = None,
+) -> dict[str, Drawing]:
+    """Draws every figure of a comparison, by file name; the anatomy where models predicted."""
+    known = {"landscapes": landscapes_of(runs, landscapes), "reference": reference}
+    if table is None:
+        table = budget_table(runs, **known)
+    chosen = {"chosen": leaders(runs, table=table, reference=reference)}
+    drawn = {
+        "quality_at_trials": budget_figure(runs, table=table),
+        "quality_at_seconds": budget_figure(runs, table=table, axis="elapsed_s"),
+        "profiles": profiles_figure(runs, **chosen, **known),
+        "significance": significance_figure(runs, table=table),
+        "ratios": ratio_figure(runs, reference=reference),
+        "quality_vs_time": quality_figure(runs, reference=reference, **chosen),
+        "convergence": convergence_figure(runs, **chosen, **known),
+    }
+    if "predicted" in runs and runs["predicted"].notna().any():
+        drawn["anatomy"] = anatomy_figure(runs, rows=rows, table=table, reference=reference)
+    return drawn
+
+
+def _chosen(runs: pd.DataFrame, chosen: Sequence[str] | None, reference: str) -> list[str]:
+    """Returns the chosen searchers, or the leaders."""
+    if chosen is None:
+        return leaders(runs, reference=reference)
+    return [check_searcher(runs, name) for name in chosen]
+
+
+def _only(runs: pd.DataFrame, chosen: Sequence[str]) -> pd.DataFrame:
+    return runs[runs["searcher"].isin(chosen)]
+
+
+def _unknown(name: str, known: Mapping[str, Any]) -> None:
+    raise UsageError(f"workload must be one of {', '.join(known)}, got {name!r}")
+
+
+def _budget(runs: pd.DataFrame) -> str:
+    """Returns the budget of the runs in words: the most trials that any of them spent."""
+    most = runs.groupby(list(RUN), observed=True)["first"].sum().max()
+    return f"{int(most)} trials"
+
+
+def _evidence(runs: pd.DataFrame) -> str:
+    """Returns the sentences of what the runs rest on, and of what kernels are."""
+    counts = runs.groupby([*CELL, "searcher", "lanes"], observed=True)["seed"].nunique()
+    return evidence(counts.rename("n_seeds").reset_index(), budget=_budget(runs))
+
+
+def _limited(drawn: Drawing, runs: pd.DataFrame) -> Drawing:
+    """Returns a drawing whose caption also says what so few kernels cannot show."""
+    counts = {f"{name}s": runs[name].astype(str).nunique() for name in ("kernel", "workload")}
+    said = limits(**counts, comparisons=runs["searcher"].nunique() - 1)
+    return Drawing(drawn.figure, drawn.points, f"{drawn.caption} {said}")

@@ -1,0 +1,197 @@
+"""Many searchers, one row each: dots with intervals, one panel per budget or measure."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kt_lab.plots.captions import counted, evidence, interval_words, reached_by
+from kt_lab.plots.ratios import MEASURES, check_ratios, reference_of
+from kt_lab.plots.scales import ratio_limits, set_ratio_axis
+from kt_lab.plots.style import INK, SMALL, new_figure, searcher_style
+from kt_lab.stats.tables import UNITS, check_columns
+
+_ROW = 0.135  # inches
+_STRIPE = "#f4f4f4"
+_LEAST = 0.1  # percent: what comes nearer to the optimum than that is drawn at the edge
+_ROOM = 0.25  # of the axis
+_DOTS = (0.02, 0.98)  # quantiles of the workloads' ratios that the axis holds
+_ENDS = ("estimate", "low", "high")
+
+
+def budget_words(axis: str, budget: float) -> str:
+    """Returns "50 trials", "12 s", or "end of run" where the budget is null."""
+    return "end of run" if pd.isna(budget) else f"{budget:g} {UNITS[axis]}"
+
+
+def plot_budgets(table: pd.DataFrame, *, height: float | None = None) -> Figure:
+    """Draws how far searchers are above the optimum at budgets, best in the last one on top.
+
+    One panel per budget, all on the same logarithmic axis in percent; a dot is the geomean over
+    workloads, its line the interval, the tick the geomean of the 90th percentiles over seeds. An
+    open triangle at the right edge is infinite (how many runs hold an incumbent beside it); what
+    is nearer to the optimum than 0.1% ends in a triangle at the left edge. Draw at full
+    width: `with paper("icml", columns=2)`.
+
+    Args:
+        table: From `kt_lab.comparison.budget_table`, of one axis.
+        height: In inches; None: by the number of searchers.
+    """
+    check_columns(table, ("axis", "budget", "searcher", *_ENDS, "p90"), what="budgets")
+    above = table.assign(**{name: 100 * (table[name] - 1) for name in (*_ENDS, "p90")})
+    panels = [rows for _, rows in above.groupby("budget", sort=True, dropna=False)]
+    names = _ordered(panels[-1])
+    ends = above[["estimate", "high", "p90"]].to_numpy(float)
+    known = np.append(ends[np.isfinite(ends) & (ends > 0)], [_LEAST, 10 * _LEAST])
+    low = max(_LEAST, 0.85 * float(above["low"].clip(lower=_LEAST).min()))
+    fig, axes = _panels(names, len(panels), height=height)
+    for ax, rows in zip(axes, panels, strict=True):
+        set_ratio_axis(ax.xaxis, low, 1.15 * known.max(), log=True, most=5)
+        ax.set_title(budget_words(str(rows["axis"].iloc[0]), rows["budget"].iloc[0]))
+        _draw(ax, rows, names)
+    fig.supxlabel("latency above the optimum (%, logarithmic)", fontsize=8)
+    return fig
+
+
+def plot_ratio_forest(
+    latency: pd.DataFrame,
+    wall_clock: pd.DataFrame,
+    convergence: pd.DataFrame,
+    *,
+    height: float | None = None,
+) -> Figure:
+    """Draws the three tables of ratios for more searchers than bars can tell apart.
+
+    One row per searcher, the lowest latency on top: geomean with its interval, single workloads
+    as small dots; what lies beyond an axis is drawn at its edge. An infinite geomean is an open
+    triangle at the edge with how many runs succeeded. Draw at full width.
+
+    Args:
+        latency: From `kt_lab.stats.latency_ratios`.
+        wall_clock: From `wall_clock_ratios`.
+        convergence: From `convergence_time_ratios`.
+        height: In inches; None: by the number of searchers.
+    """
+    tables = (latency, wall_clock, convergence)
+    names = _ordered(latency[latency["scope"] == "geomean"])
+    fig, axes = _panels(names, len(tables), height=height)
+    for ax, table in zip(axes, tables, strict=True):
+        check_ratios(table)
+        means = table[table["scope"] == "geomean"]
+        single = table[table["scope"] == "workload"]
+        dots = single["estimate"].quantile(_DOTS, interpolation="nearest").to_numpy(float)
+        low, high, log = ratio_limits([*means[list(_ENDS)].to_numpy(float).ravel(), *dots])
+        if np.isinf(means["estimate"]).any():  # room for how many runs succeeded
+            high = high * (high / low) ** _ROOM if log else high + _ROOM * (high - low)
+        set_ratio_axis(ax.xaxis, low, high, log=log)
+        ax.axvline(1.0, color=INK, linewidth=0.6, zorder=1)
+        for row in single.itertuples():
+            if np.isinf(row.estimate):
+                continue
+            at, color = names.index(str(row.searcher)), searcher_style(str(row.searcher)).color
+            x = min(max(row.estimate, low), high)
+            ax.plot(x, at, ".", color=color, ms=3, mew=0, alpha=0.5, clip_on=False)
+        _draw(ax, means.drop(columns="p90"), names)
+        ax.set_title(f"{MEASURES[str(table['measure'].iloc[0])]} ratio")
+    fig.supxlabel(f"ratio to {reference_of(latency)} (lower is better)", fontsize=8)
+    return fig
+
+
+def _ordered(rows: pd.DataFrame) -> list[str]:
+    """Returns the searchers, the lowest estimate first, equals by name."""
+    return list(rows.astype({"searcher": str}).sort_values(["estimate", "searcher"])["searcher"])
+
+
+def _panels(names: Sequence[str], n: int, *, height: float | None) -> tuple[Figure, Sequence]:
+    """Returns a figure of n panels that share their rows."""
+    fig = new_figure(height=height or 0.62 + _ROW * len(names))
+    axes = fig.subplots(1, n, sharey=True, squeeze=False)[0]
+    for ax in axes:
+        for at in range(0, len(names), 2):
+            ax.axhspan(at - 0.5, at + 0.5, color=_STRIPE, linewidth=0, zorder=0)
+        ax.grid(axis="x")
+        ax.tick_params(axis="y", length=0)
+        ax.tick_params(axis="x", labelsize=SMALL)
+        ax.spines["left"].set_visible(False)
+    axes[0].set_yticks(range(len(names)), [searcher_style(name).label for name in names])
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    return fig, axes
+
+
+def _draw(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
+    """Draws every searcher's dot, interval and tail."""
+    for row in rows.to_dict("records"):
+        _row(ax, row, names.index(str(row["searcher"])))
+
+
+def _row(ax: Axes, row: Mapping, at: float) -> None:
+    """Draws one searcher; what lies beyond the axis is drawn at its edge, as a triangle."""
+    look = searcher_style(str(row["searcher"]))
+    left, right = ax.get_xlim()
+    estimate, low, high = (float(row[name]) for name in _ENDS)
+    if np.isinf(estimate):
+        ax.plot(right, at, ">", color=look.color, mfc="white", ms=4, clip_on=False, zorder=4)
+        text = f"{row['n_success']}/{row['n_runs']} " if "n_success" in row else "infinite "
+        ax.annotate(text, (right, at), xytext=(-3, 0), textcoords="offset points", ha="right",
+                    va="center_baseline", fontsize=SMALL)  # fmt: skip
+        return
+    ends = np.clip([low, high], left, right)
+    ax.plot(ends, [at, at], color=look.color, linewidth=0.9, solid_capstyle="butt", zorder=3)
+    for beyond, edge, marker in ((low < left, left, "<"), (high > right, right, ">")):
+        if beyond:
+            ax.plot(edge, at, marker, color=look.color, ms=2.2, clip_on=False, zorder=3)
+    tail = float(row.get("p90", np.nan))
+    if left <= tail <= right:
+        ax.plot(tail, at, "|", color=look.color, ms=4.5, mew=0.7, zorder=3)
+    marker = "<" if estimate < left else look.marker
+    ax.plot(max(estimate, left), at, marker, color=look.color, ms=4.0, mew=0.3, mec="white",
+            clip_on=False, zorder=4)  # fmt: skip
+
+
+def caption_budgets(table: pd.DataFrame, *, evidence: str) -> str:
+    """Returns the caption of `plot_budgets`, from its data.
+
+    Args:
+        table: As drawn.
+        evidence: What it rests on, a sentence.
+    """
+    last = table[table["budget"].isna()] if table["budget"].isna().any() else table
+    least = searcher_style(str(last.loc[last["estimate"].idxmin(), "searcher"])).label
+    kind = {"spent_trials": "trials", "machine_s": "machine seconds", "elapsed_s": "seconds"}
+    return (
+        f"How far the incumbent is above the optimum at budgets of {kind[table['axis'].iloc[0]]}, "
+        f"judged on a visit that the searcher did not see; {least} is lowest in the last panel. "
+        f"{evidence} Dot: geomean over workloads of the geomeans over seeds; line: "
+        f"{float(table['confidence'].iloc[0]):.0%} percentile bootstrap over kernels, their "
+        "workloads and their seeds; tick: the same geomean of 90th percentiles over seeds. Both "
+        "axes of cost count failures; a run that has ended keeps its incumbent; a searcher with a "
+        "run that holds none is infinite (open triangle, runs that hold one). Logarithmic axis; "
+        "what lies beyond it ends in a triangle at its edge."
+    )
+
+
+def caption_ratio_forest(
+    latency: pd.DataFrame,
+    wall_clock: pd.DataFrame,
+    convergence: pd.DataFrame,
+    *,
+    budget: str = "",
+) -> str:
+    """Returns the caption of `plot_ratio_forest`, from its data; see `caption_ratio_bars`."""
+    within, reference = float(convergence["within"].iloc[0]), reference_of(latency)
+    means = convergence[convergence["scope"] == "geomean"]
+    endless = int(np.isinf(means["estimate"].to_numpy(float)).sum())
+    own = reached_by(means, str(latency["reference"].iloc[0]))
+    return (
+        f"Latency, wall-clock and convergence-time ratios to {reference} of "
+        f"{latency['searcher'].nunique() - 1} searchers; lower is better. "
+        f"{evidence(latency, budget=budget)} Latency: of the final incumbent, judged on a visit "
+        "that the searcher did not see. Wall-clock: mean seconds (compiling, timing and "
+        "searching) until the run stopped. Convergence time: expected running time to within "
+        f"{within:.0%} of {reference}'s median final latency, unsuccessful runs included; reached "
+        f"by {own}; {counted(endless, 'searcher')} never reached it on some workload, an infinite "
+        f"ratio (open triangle, runs that reached it). {interval_words(wall_clock)} Small "
+        "dots: single workloads that are finite, at the edge where they lie beyond it."
+    )

@@ -1,0 +1,144 @@
+"""Figures of many searchers: rows, matrices and distributions, and how the infinite is shown."""
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+
+from kt_lab import plots, stats
+from kt_lab.errors import UsageError
+from kt_lab.plots.captions import limits
+from kt_lab.plots.significance import LEVEL
+from tests.plots.conftest import make_optima
+
+NAMES = ("pattern", "lfbo_pattern", "tpe")
+
+
+def budgets(**changes):
+    """Two budgets of three searchers, 1%, 2% and 3% above the optimum at the end."""
+    table = pd.DataFrame({"searcher": NAMES * 2, "budget": [50.0] * 3 + [np.nan] * 3})
+    table["estimate"] = [1.2, 1.1, 1.3, 1.03, 1.02, 1.01]
+    table = table.assign(low=table.estimate - 0.005, high=table.estimate + 0.01, axis="elapsed_s")
+    table = table.assign(p90=table.estimate + 0.02, confidence=0.95, n_success=4, n_runs=20)
+    return table.assign(**changes)
+
+
+def draw(plot, *tables, columns=2, **how):
+    with plots.paper("icml", columns=columns):
+        fig = plot(*tables, **how)
+        fig.draw_without_rendering()
+    return fig
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def dots(ax):
+    """Where the markers of estimates are, row by row."""
+    found = [line for line in ax.lines if line.get_markersize() == 4.0]
+    return {float(line.get_ydata()[0]): float(line.get_xdata()[0]) for line in found}
+
+
+def test_budgets_are_percent_above_the_optimum_with_the_best_on_top():
+    axes = draw(plots.plot_budgets, budgets()).axes
+    assert [ax.get_title() for ax in axes] == ["50 s", "end of run"]
+    names = [label.get_text() for label in axes[0].get_yticklabels()]
+    assert names == ["TPE (Optuna)", "LFBO-Pattern", "Pattern"]
+    assert [dots(axes[1])[row] for row in range(3)] == pytest.approx([1, 2, 3])
+    assert [dots(axes[0])[row] for row in range(3)] == pytest.approx([30, 10, 20])
+    assert axes[0].get_xlim() == axes[1].get_xlim()
+    assert axes[0].get_xscale() == "log"
+
+
+def test_what_a_budget_axis_cannot_hold_ends_at_its_edges():
+    table = budgets(estimate=[1.2, np.inf, 1.3, 1.0, 1.02, 1.01])
+    first, last = draw(plots.plot_budgets, table).axes
+    assert "4/20 " in texts(first)
+    assert first.get_xlim()[1] < 100
+    left = [line for line in last.lines if line.get_marker() == "<"]
+    assert {line.get_xdata()[0] for line in left} == {last.get_xlim()[0]}
+    assert all(np.isfinite(ax.get_xlim()).all() for ax in (first, last))
+
+
+def test_a_forest_holds_every_geomean_in_the_order_of_latency(ratios):
+    fig = draw(plots.plot_ratio_forest, *ratios)
+    for ax, table in zip(fig.axes, ratios, strict=True):
+        means = table[table.scope == "geomean"].set_index("searcher").estimate
+        order = ratios[0][ratios[0].scope == "geomean"].sort_values("estimate").searcher
+        assert [dots(ax)[row] for row in range(3)] == pytest.approx(means[list(order)].tolist())
+    assert "4 workloads of 2 kernels" in plots.caption_ratio_forest(*ratios)
+
+
+def test_an_infinite_geomean_of_a_forest_tells_the_successes(endless):
+    fig = draw(plots.plot_ratio_forest, *endless)
+    bad = endless[2][np.isinf(endless[2].estimate) & (endless[2].scope == "geomean")]
+    assert texts(fig.axes[2]) == [f"{bad.n_success.iloc[0]}/{bad.n_runs.iloc[0]} "]
+    assert "1 searcher never reached it" in plots.caption_ratio_forest(*endless)
+
+
+def test_profiles_draw_the_chosen_over_grey_others(runs):
+    optima = make_optima(runs)
+    ecdf = stats.runtime_ecdf(runs, optima)
+    values = stats.latency_at(runs, (None,), optima=optima, reference=None, resamples=1)
+    profile = stats.performance_profile(values)
+    fig = draw(plots.plot_profiles, ecdf, profile, chosen=["tpe"])
+    for ax, table, x in zip(fig.axes, (ecdf, profile), ("time", "tau"), strict=True):
+        own = table[table.searcher == "tpe"]
+        line = next(line for line in ax.lines if line.get_color() == "#029E73")
+        np.testing.assert_array_equal(line.get_xdata()[:-1], own[x])
+        np.testing.assert_array_equal(line.get_ydata()[:-1], own["share"])
+        assert sum(line.get_color() == "#c4c4c4" for line in ax.lines) == 2
+    labels = [text.get_text() for text in fig.legends[0].get_texts()]
+    assert labels == ["TPE (Optuna)", "2 others"]
+    assert "grey: 2 others" in plots.caption_profiles(ecdf, profile, evidence="", chosen=["tpe"])
+
+
+@pytest.fixture
+def tests(runs):
+    return stats.paired_tests(runs, reference=None, unit="workload")
+
+
+def test_a_small_matrix_tells_percent_and_p_both_ways(tests):
+    ax = draw(plots.plot_significance, tests, order=NAMES, columns=1).axes[0]
+    row = tests.iloc[0]
+    values = ax.images[0].get_array()
+    at = NAMES.index(row.searcher), NAMES.index(row.reference)
+    assert values[at] == pytest.approx(100 * (row.ratio - 1))
+    assert values[at[::-1]] == pytest.approx(100 * (1 / row.ratio - 1))
+    assert len(ax.texts) == 6
+    assert f"{100 * (row.ratio - 1):+.1f}\np {row.p_holm:.2g}" in texts(ax)
+
+
+def test_a_large_matrix_is_marked_where_p_is_small():
+    names = [f"s{i}" for i in range(9)]
+    rows = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    table = pd.DataFrame(rows, columns=["searcher", "reference"]).assign(unit="workload")
+    table = table.assign(ratio=1.5, p=0.2, p_holm=1.0)
+    table.loc[0, ["p", "p_holm"]] = LEVEL / 100, LEVEL / 2
+    table.loc[1, ["p", "ratio"]] = LEVEL / 2, np.inf
+    fig = draw(plots.plot_significance, table, order=names)
+    filled = [line.get_markerfacecolor() != "none" for line in fig.axes[0].lines]
+    assert sorted(filled) == [False, False, True, True]
+    legend = [text.get_text() for text in fig.legends[0].get_texts()]
+    assert "(1 of 36 pairs)" in legend[0]
+    assert legend[1].endswith("only (1)")
+
+
+def test_matrices_of_several_units_are_refused(tests):
+    with pytest.raises(UsageError, match="one unit and budget"):
+        plots.plot_significance(pd.concat([tests, tests.assign(unit="kernel")]))
+
+
+def test_few_kernels_are_told_what_they_cannot_show():
+    said = limits(kernels=2, workloads=9, comparisons=29)
+    assert "with 2 kernels no p-value over kernels can be below 0.5" in said
+    assert "below 0.0039, nor below 0.11 after Holm's correction for 29 comparisons" in said
+
+
+def test_these_figures_change_nothing_global(ratios, tests):
+    before = dict(mpl.rcParams)
+    draw(plots.plot_budgets, budgets())
+    draw(plots.plot_ratio_forest, *ratios)
+    draw(plots.plot_significance, tests)
+    assert dict(mpl.rcParams) == before

@@ -1,0 +1,214 @@
+"""Comparisons: their tables equal the statistics they gather, their figures tell all they draw."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kt_lab import comparison, plots, stats
+from kt_lab.budget import Budget
+from kt_lab.cli import main
+from kt_lab.errors import UsageError
+from kt_lab.experiment import Experiment
+from kt_lab.landscape import landscapes
+from tests.plots.conftest import make_runs
+
+WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
+FEW = {"resamples": 200, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Two searchers, one with a model, on two workloads with two seeds."""
+    budget = Budget(trials=115)
+    return Experiment("tiny", WORKLOADS, ("pattern", "lfbo_pattern"), 2, budget).run()
+
+
+@pytest.fixture(scope="module")
+def table(runs):
+    return comparison.budget_table(runs, (25, 50, 500, None), seconds=(0.2, 2.0), **FEW)
+
+
+@pytest.fixture(scope="module")
+def drawings(runs, table):
+    return comparison.draw_all(runs, table=table)
+
+
+def test_a_budget_table_gathers_the_statistics_of_the_whole_runs(runs, table):
+    optima = comparison.optima_table(runs)
+    for axis, budgets in (("spent_trials", (25, None)), ("elapsed_s", (0.2, 2.0))):
+        at = stats.latency_at(runs, budgets, x=axis, optima=optima, **FEW)
+        at = at[at.scope == "geomean"].set_index(["budget", "searcher", "reference"])
+        for budget in budgets:
+            when = table.budget.isna() if budget is None else table.budget == budget
+            rows = table[(table.axis == axis) & when].set_index("searcher")
+            best = stats.probability_best(runs, budget=budget, x=axis, **FEW)
+            for unit in ("kernel", "workload"):
+                tests = stats.paired_tests(runs, unit=unit, budget=budget, x=axis)
+                assert rows.loc["lfbo_pattern", f"p_{unit}"] == tests.p_holm[0]
+            for name, row in rows.iterrows():
+                key = np.nan if budget is None else budget
+                for column in ("estimate", "low", "high", "p90", "worst", "n_success"):
+                    expected = at.loc[(key, name, "optimum"), column]
+                    assert row[column] == pytest.approx(expected, rel=1e-12)
+                ratio = at.loc[(key, name, "pattern"), ["estimate", "low", "high"]]
+                drawn = row[["ratio", "ratio_low", "ratio_high"]].tolist()
+                assert drawn == pytest.approx(ratio.tolist(), rel=1e-12)
+            found = best.set_index("searcher").probability
+            assert rows.probability_best.to_dict() == pytest.approx(found.to_dict())
+
+
+def test_budgets_that_no_run_exceeds_are_left_out(runs, table):
+    trials = table[table.axis == "spent_trials"].budget.drop_duplicates().tolist()
+    assert trials[:2] == [25, 50]
+    assert len(trials) == 3
+    assert np.isnan(trials[2])
+    with pytest.raises(UsageError, match="below the 115 trials"):
+        comparison.budget_table(runs, (500,), seconds=())
+
+
+def test_default_seconds_are_shares_of_the_references_median_run(runs):
+    found = comparison.budget_table(runs, (None,), **FEW)
+    seconds = found[found.axis == "elapsed_s"].budget.drop_duplicates()
+    last = stats.final_latency(runs[runs.searcher == "pattern"]).elapsed_s.median()
+    assert seconds.tolist() == [float(f"{share * last:.2g}") for share in (0.25, 0.5, 1, 2)]
+
+
+def test_words_hold_every_budget_and_the_best_on_top(table):
+    shown = comparison.display_table(table)
+    assert list(shown.columns.get_level_values(0).unique()) == [
+        *("25 trials", "50 trials", "end of run", "0.2 s", "2 s")
+    ]
+    last = table[table.budget.isna()].sort_values("estimate")
+    assert list(shown.index) == [plots.searcher_style(n).label for n in last.searcher]
+    assert shown.loc["Pattern", ("end of run", "p over workloads (Holm)")] == ""
+    best = last.iloc[0]
+    words = f"{best.estimate:.3f} [{best.low:.3f}, {best.high:.3f}]"
+    assert shown.iloc[0][("end of run", "latency / optimum [95%]")] == words
+    text = comparison.table_text(table)
+    assert words in text
+    assert "with 2 kernels no p-value over kernels can be below 0.5" in text
+    assert "p over kernels" not in text
+
+
+def test_leaders_hold_the_reference_and_random_search():
+    many = make_runs(searchers=("pattern", "lfbo_pattern", "tpe", "random"), kernels=2, seeds=3)
+    best = stats.probability_best(many).set_index("searcher").astype({"probability": float})
+    likeliest = best.drop(["pattern", "random"]).probability.idxmax()
+    assert comparison.leaders(many, most=3) == [likeliest, "pattern", "random"]
+    assert comparison.leaders(many, most=2) == ["pattern", "random"]
+    ranked = comparison.leaders(many, reference=None, most=None)
+    assert ranked == list(best.ratio.sort_values().index)
+    assert comparison.leaders(many, reference=None, most=1) == [best.probability.idxmax()]
+
+
+def test_significance_covers_both_units_and_all_pairs(runs):
+    found = comparison.significance_table(runs, reference=None, budget=25)
+    assert found.unit.tolist() == ["kernel", "workload"]
+    direct = stats.paired_tests(runs, reference=None, unit="workload", budget=25)
+    pd.testing.assert_frame_equal(found[1:].reset_index(drop=True), direct, rtol=1e-9)
+
+
+def test_the_other_tables_have_a_row_per_searcher(runs):
+    times = comparison.running_time_table(runs, within=(0.1,), resamples=20)
+    assert set(times.scope) == {"workload", "geomean", "pooled"}
+    scores = comparison.methodology_table(runs, resamples=20)
+    assert scores.searcher.tolist() == ["lfbo_pattern", "pattern"]
+    assert scores.to_trials.max() <= 115
+    power = comparison.power_table(runs)
+    assert set(power.searcher) == {"lfbo_pattern"}
+    assert power.seed_sd.iloc[0] >= 0
+    alone = comparison.power_table(runs[runs.seed == 0])
+    assert len(alone) == 1
+    assert "needed" not in alone
+
+
+def test_every_figure_is_saved_with_the_points_that_it_shows(drawings, tmp_path):
+    assert sorted(drawings) == [
+        *("anatomy", "convergence", "profiles", "quality_at_seconds", "quality_at_trials"),
+        *("quality_vs_time", "ratios", "significance"),
+    ]
+    for name, drawing in drawings.items():
+        paths = drawing.save(name, directory=tmp_path)
+        points = drawing.points
+        points = points if isinstance(points, dict) else {"data": points}
+        for panel, read in plots.read_points(paths["csv"]).items():
+            held = points[panel].dropna(axis=1, how="all")
+            for column in held:
+                same = held[column].astype(object).where(held[column].notna(), None).tolist()
+                back = read[column].astype(object).where(read[column].notna(), None).tolist()
+                assert [str(v) for v in back] == [str(v) for v in same] or np.array_equal(
+                    np.array(back, float), np.array(same, float), equal_nan=True
+                ), (name, panel, column)
+        assert "2 kernels" in drawing.caption
+        assert drawing.figure.get_size_inches()[0] in (3.25, 6.75)
+
+
+def test_ratios_of_many_searchers_are_rows_and_of_few_are_bars(runs, drawings):
+    one = runs[(runs.workload == WORKLOADS[0]) & (runs.seed == 0) & (runs.searcher == "pattern")]
+    many = [one.assign(searcher=name) for name in ("pattern", *(f"s{i}" for i in range(9)))]
+    fig = comparison.ratio_figure(pd.concat(many)).figure
+    assert len(fig.axes[0].get_yticklabels()) == 10
+    assert drawings["ratios"].figure.axes[0].get_ylabel() == "latency\nratio to Pattern"
+
+
+def test_mistakes_are_told(runs):
+    with pytest.raises(UsageError, match="at least two searchers"):
+        comparison.budget_table(runs[runs.searcher == "pattern"])
+    with pytest.raises(UsageError, match="searcher must be one of"):
+        comparison.budget_table(runs, reference="tpe")
+    with pytest.raises(UsageError, match="workload must be one of"):
+        comparison.convergence_figure(runs, workloads=["softmax/1x1"])
+
+
+def compare(*words, capsys):
+    code = main(["compare", "--seeds", "2", "--trials", "12", *words])
+    return code, capsys.readouterr()
+
+
+def test_the_command_compares_draws_and_resumes(tmp_path, capsys):
+    words = ["--searchers", "pattern", "optuna_qmc", "--workloads", *WORKLOADS]
+    words += ["--directory", str(tmp_path)]
+    code, first = compare(*words, "--figures", str(tmp_path / "figures"), capsys=capsys)
+    assert code == 0
+    assert "2 workloads of 2 kernels, 2 seeds or more each, 16 compile lanes" in first.out
+    assert "QMC (Optuna)" in first.out
+    assert len(list((tmp_path / "figures").glob("*.pdf"))) == 7
+    again = compare(*words, capsys=capsys)[1].out
+    assert again.strip() == first.out[: first.out.index("drew")].strip()
+
+
+def test_the_command_takes_files_of_other_folders(tmp_path, capsys):
+    entry = next(each for each in landscapes() if each.workload == WORKLOADS[0])
+    for suffix in (".json", ".parquet"):
+        shutil.copy(entry.path.with_suffix(suffix), tmp_path)
+    words = ["--searchers", "pattern", "random", "--workloads"]
+    by_key = compare(*words, WORKLOADS[0], capsys=capsys)[1].out
+    by_file = compare(*words, str(tmp_path / entry.path.name), capsys=capsys)[1].out
+    end = "latency / optimum [95%]"
+    assert by_file.split(end)[1] == by_key.split(end)[1]  # trials; seconds are measured
+
+
+def test_the_command_reads_a_stored_study(capsys):
+    words = ["--study", "headline", "--workloads", WORKLOADS[0], "--searchers", "pattern", "tpe"]
+    assert main(["compare", *words]) == 0
+    assert "30 seeds or more each" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--searchers", "pattern", "lfbo"], "did you mean 'lfbo_tree'"),
+        (["--searchers", "random", "tpe"], "needs its reference and at least one other"),
+        (["--workloads", "softmx"], "did you mean 'softmax'"),
+        (["--workloads", "absent.parquet"], "must be a Parquet file"),
+        (["--study", "headline"], "a stored study has its own --trials, --seeds"),
+    ],
+)
+def test_the_commands_mistakes_are_one_sentence(words, message, capsys):
+    code, told = compare(*words, capsys=capsys)
+    assert code == 2
+    assert told.err.startswith("kt-lab: ")
+    assert message in told.err
+    assert told.err.count("\n") == 1
