@@ -112,6 +112,13 @@ class Winner:
         return triton.Config({k: v for k, v in self.config.items() if k not in launch}, **launch)
 
 
+def triton_text(config: Mapping[str, Any]) -> str:
+    """Returns the expression that makes a config a `triton.Config`, to be pasted into a script."""
+    kept = {k: v for k, v in config.items() if k not in _OF_TRITON}
+    launch = [f", {k}={config[k]!r}" for k in _OF_TRITON if k in config]
+    return f"triton.Config({kept!r}{''.join(launch)})"
+
+
 _CONFIGS = ("config", "default", "finalists")
 
 

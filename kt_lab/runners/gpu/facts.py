@@ -32,6 +32,16 @@ def gpu_uuid(index: int = 0) -> str | None:
         return None
 
 
+def gpu_name(index: int = 0) -> str | None:
+    """Returns what the GPU that CUDA calls `index` is sold as; None where NVML does not say."""
+    try:
+        import pynvml
+
+        return _text(pynvml.nvmlDeviceGetName(_handle(index)))
+    except Exception:  # as above
+        return None
+
+
 def _handle(index: int) -> Any:
     """Returns NVML's handle of the GPU that CUDA calls `index`."""
     import pynvml

@@ -1,0 +1,153 @@
+"""What a panel offers: kernels, workloads, runners, searchers, and what is known of them."""
+
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kt_lab.cells import recorded
+from kt_lab.errors import KtLabError, UnknownName
+from kt_lab.landscape import landscapes
+from kt_lab.runners import Runner
+from kt_lab.runners.gpu.facts import gpu_name, gpu_slug, gpu_uuid
+from kt_lab.runners.gpu.lock import holder
+from kt_lab.runners.replay import ReplayRunner
+from kt_lab.search import searchers
+from kt_lab.search.peers import PEERS
+from kt_lab.space import ParameterSpace
+from kt_lab.study import levels
+from kt_lab.workload import Kernel, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerChoice:
+    """Where a workload may be measured.
+
+    Attributes:
+        label: "replay of NVIDIA H200", or the name of this machine's GPU.
+        gpu: Short name of the GPU ("h200").
+        uuid: Identity of this machine's GPU; None: a replay.
+    """
+
+    label: str
+    gpu: str
+    uuid: str | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether a GPU of this machine measures."""
+        return self.uuid is not None
+
+    def badge(self) -> str:
+        """Returns the label, and who holds the GPU."""
+        held = holder(self.uuid) if self.uuid else None
+        if held is None:
+            return self.label + (" (free)" if self.live else "")
+        who = f"process {held.get('pid', 'unknown')} on {held.get('host', 'this host')}"
+        return f"{self.label} (held by {who} for {held.get('what', 'an unnamed run')})"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a search is held against; None: unknown.
+
+    Attributes:
+        optimum_us: Judged latency of the best recorded config, microseconds.
+        noise_floor: The best of one noisy reading of every config, relative to the optimum.
+        bytes_floor_us: Time to move each byte once at the GPU's measured copy speed.
+    """
+
+    optimum_us: float | None = None
+    noise_floor: float | None = None
+    bytes_floor_us: float | None = None
+
+
+def runner_choices(workload: Workload) -> list[RunnerChoice]:
+    """Returns where a workload may be measured: this machine's GPU first, then replays."""
+    uuid = gpu_uuid(0)
+    name = gpu_name(0) or "this machine's GPU"
+    live = [RunnerChoice(name, gpu_slug(name), uuid)] if uuid else []
+    recordings = [entry.gpu for entry in landscapes() if entry.workload == workload.key]
+    return live + [RunnerChoice(f"replay of {_sold_as(gpu)}", gpu) for gpu in recordings]
+
+
+def chosen(choices: Sequence[RunnerChoice], wanted: str) -> RunnerChoice:
+    """Returns the choice with that label, the live one, or the replay of a recorded GPU.
+
+    Args:
+        choices: From `runner_choices`.
+        wanted: A label, "live", or the short name of a recorded GPU.
+
+    Raises:
+        UnknownName: None fits.
+    """
+    for choice in choices:
+        if wanted in (choice.label, "live" if choice.live else choice.gpu):
+            return choice
+    raise UnknownName("runner", wanted, [choice.label for choice in choices])
+
+
+def searcher_names() -> list[str]:
+    """Returns the registered searchers, then the peers whose package is installed."""
+    packages = {name: path.partition(":")[0].rpartition(".")[2] for name, path in PEERS.items()}
+    installed = {p for p in set(packages.values()) if importlib.util.find_spec(p)}
+    return [*searchers(), *(name for name in PEERS if packages[name] in installed)]
+
+
+def make_runner(
+    choice: RunnerChoice,
+    workload: Workload,
+    kernel: Kernel,
+    *,
+    space: ParameterSpace,
+    seed: int,
+    lanes: int,
+    tell: Callable[[Known], object],
+) -> Runner:
+    """Returns an open runner; it may take seconds to start.
+
+    Args:
+        choice: Where to measure.
+        workload: What to measure.
+        kernel: Its kernel.
+        space: The configs that may be measured.
+        seed: Of a replay.
+        lanes: Compile lanes, simulated ones in a replay.
+        tell: Called with what searches of the workload are held against, before it returns.
+    """
+    with suppress(KtLabError):  # a landscape of one visit has no noise floor: tell nothing
+        tell(known(choice, workload, kernel))
+    if choice.live:
+        from kt_lab.runners.gpu.runner import GpuRunner
+
+        return GpuRunner(workload, kernel=kernel, space=space, compile_workers=lanes)
+    landscape = recorded(workload.key, choice.gpu)
+    return ReplayRunner(landscape, seed=seed, space=space, compile_lanes=lanes)
+
+
+def known(choice: RunnerChoice, workload: Workload, kernel: Kernel) -> Known:
+    """Returns what the workload's searches are held against; reads a landscape."""
+    speed = _copy_bytes_per_s(choice.gpu)
+    floor = kernel.bytes_moved(workload) / speed * 1e6 if speed else None
+    if choice.live:
+        return Known(bytes_floor_us=floor)
+    return Known(**levels(recorded(workload.key, choice.gpu)), bytes_floor_us=floor)
+
+
+@lru_cache(maxsize=64)
+def _facts(gpu: str) -> dict:
+    """Returns what a recorded GPU told of itself, from any of its landscapes."""
+    path = next((entry.path for entry in landscapes() if entry.gpu == gpu), None)
+    if path is None:
+        return {}
+    return json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["facts"][0]
+
+
+def _sold_as(gpu: str) -> str:
+    return _facts(gpu).get("gpu", gpu)
+
+
+def _copy_bytes_per_s(gpu: str) -> float | None:
+    return _facts(gpu).get("copy_bytes_per_s")

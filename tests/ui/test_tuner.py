@@ -1,0 +1,334 @@
+"""The panel: what its buttons do, what it shows, and how often."""
+
+import asyncio
+import io
+import math
+import queue
+import time
+from types import SimpleNamespace
+
+import ipywidgets as w
+import matplotlib.image
+import numpy as np
+import pytest
+
+from kt_lab import get_workload, load_landscape
+from kt_lab.errors import UnknownName, UsageError
+from kt_lab.runners.gpu.lock import GpuLock
+from kt_lab.store import read_table
+from kt_lab.ui import TunerPanel, choices, tuner
+from kt_lab.ui.choices import Known
+from kt_lab.ui.session import alive
+from kt_lab.workload import Kernel, Workload
+from tests.ui.gated import LONG_S, SPACE, GatedRunner
+
+FAKE = Kernel(
+    name="fake",
+    description="nothing",
+    workloads=(Workload("fake", "16", {"N": 16}, "float32"),),
+    space=lambda _: SPACE,
+    bytes_moved=lambda _: 1,
+    flops=lambda _: 1,
+    rtol=0.0,
+    atol=0.0,
+)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left():
+    yield
+    for each in alive():
+        each.close(timeout=0)
+    assert all(each.ended.wait(LONG_S) for each in alive())
+
+
+@pytest.fixture
+def gated(monkeypatch):
+    """A panel on a kernel that a gated runner measures, and the runners that it made."""
+    made = queue.Queue()
+
+    def make_runner(*_, tell, **__):
+        tell(Known())
+        runner = GatedRunner()
+        made.put(runner)
+        return runner
+
+    monkeypatch.setattr(tuner, "make_runner", make_runner)
+    monkeypatch.setattr(choices, "gpu_uuid", lambda _: "GPU-fake")
+    monkeypatch.setattr(choices, "gpu_name", lambda _: "NVIDIA Fake 5")
+    return lambda **more: TunerPanel("fake/16", searcher="random", kernels=[FAKE], **more), made
+
+
+def started(panel, made):
+    """Clicks start, waits for the first trial to be under way, and returns the runner."""
+    panel.view.buttons["start"].click()
+    runner = made.get(timeout=LONG_S)
+    runner.under_way()
+    return runner
+
+
+def enabled(panel):
+    return {name for name, button in panel.view.buttons.items() if not button.disabled}
+
+
+# -- a whole run ----------------------------------------------------------------------------------
+
+
+def test_a_search_runs_without_a_browser_and_shows_what_it_found(tmp_path):
+    panel = TunerPanel("softmax/4096x640", searcher="lfbo_pattern", trials=60, seed=1)
+    assert enabled(panel) == {"start"}
+    assert "replay of NVIDIA H200" in panel.view.badge.value
+    panel.start()
+    found = panel.wait(LONG_S)
+    assert (found.state, found.trials) == ("done", 60)
+    assert panel.view.status.value.startswith("done: 60 trials in ")
+    assert enabled(panel) == {"start", "save", "copy"}
+    card = panel.view.card.value
+    manifest = load_landscape("softmax/4096x640").manifest
+    for shown in (
+        f"{found.reading_us:,.2f} µs",
+        f"{found.judged_us:,.2f} µs",
+        f"{found.judged_us / found.reference_us:.3f}",
+        f"{found.judged_us / manifest['bytes_floor_us']:.3f}",
+        *map(repr, found.incumbent.values()),
+    ):
+        assert shown.replace("'", "&#x27;") in card
+    picture = matplotlib.image.imread(io.BytesIO(panel.view.image.value))
+    assert picture.shape[1] == int(6.75 * 130)
+    assert len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 10
+    panel.view.buttons["copy"].click()
+    config = lambda values, **launch: values | launch  # noqa: E731 - stands for triton.Config
+    text = panel.view.code.value
+    assert eval(text, {"triton": SimpleNamespace(Config=config)}) == found.incumbent
+    assert panel.copy() == text
+    path = panel.save(tmp_path / "run.parquet")
+    table, facts = read_table(path)
+    assert len(table) == found.readings
+    assert facts["runner"] == "replay of NVIDIA H200"
+    assert facts["options"] == panel.options.value
+    assert str(path) in panel.view.status.value
+
+
+def test_what_the_controls_say_is_what_runs():
+    panel = TunerPanel(
+        "softmax/4096x640",
+        searcher="pattern",
+        options={"initial_population": 10},
+        allowed={"num_warps": [4, 8], "EVICTION": [""]},
+        trials=30,
+    )
+    panel.start()
+    panel.wait(LONG_S)
+    history = panel.session.history
+    assert {t.config["num_warps"] for t in history} <= {4, 8}
+    assert {t.config["EVICTION"] for t in history} == {""}
+    assert history.trials_spent == 30
+    assert sum(t.proposal.origin == "start" for t in history) <= 10
+    panel.choose("int4_gemm/1x1x7168x8192", searcher="random", trials=None, seconds=2.0)
+    panel.start()
+    assert panel.wait(LONG_S).elapsed_s <= 2.0
+    assert panel.session.facts["workload"] == "int4_gemm/1x1x7168x8192"
+
+
+# -- buttons --------------------------------------------------------------------------------------
+
+
+def test_buttons_drive_the_session(gated):
+    make, made = gated
+    panel = make(trials=5)
+    runner = started(panel, made)
+    assert enabled(panel) == {"pause", "stop"}
+    panel.view.buttons["pause"].click()
+    assert panel.view.status.value.startswith("paused")
+    assert panel.view.buttons["pause"].description == "resume"
+    runner.let()
+    panel.view.buttons["pause"].click()
+    assert panel.view.buttons["pause"].description == "pause"
+    runner.under_way()
+    panel.render(panel.session.snapshot())
+    assert enabled(panel) == {"pause", "stop", "save", "copy"}
+    panel.view.buttons["stop"].click()
+    assert panel.view.status.value.startswith("stopping after the trial under way")
+    assert enabled(panel) == {"save", "copy"}
+    runner.let()
+    found = panel.wait(LONG_S)
+    assert (found.state, found.trials) == ("stopped", 2)
+    assert "start" in enabled(panel)
+
+
+def test_running_a_cell_again_stops_the_search_of_the_panel_before(gated):
+    make, made = gated
+    first = make(trials=3)
+    runner = started(first, made)
+    again = make(trials=1)
+    assert first.session.snapshot().stopping
+    again.start()
+    assert made.empty(), "two searches would time on one GPU"
+    runner.let()
+    assert first.wait(LONG_S).state == "stopped"
+    made.get(timeout=LONG_S).let()
+    assert again.wait(LONG_S).state == "done"
+
+
+def test_what_is_refused_is_told_in_the_panel(gated):
+    make, made = gated
+    panel = make(trials=3)
+    for verb in ("pause", "stop", "save", "copy", "wait"):
+        with pytest.raises(UsageError, match="start one"):
+            getattr(panel, verb)()
+    panel.view.buttons["copy"].click()
+    assert panel.view.status.value.startswith("refused: to copy, a search must have been started")
+    assert "UsageError" in panel.view.errors.outputs[-1]["text"]
+    started(panel, made)
+    panel.view.buttons["start"].click()
+    assert "stop it first" in panel.view.drawer.titles[0]
+    with pytest.raises(UsageError, match="incumbent"):
+        panel.copy()
+
+
+def test_a_search_that_fails_is_told_in_the_panel_and_by_wait(gated, monkeypatch):
+    make, _ = gated
+    panel = make()
+    monkeypatch.setattr(tuner, "make_runner", lambda *_, **__: 1 / 0)
+    panel.start()
+    with pytest.raises(ZeroDivisionError):
+        panel.wait(LONG_S)
+    assert panel.view.status.value.startswith("failed: 0 trials")
+    assert "ZeroDivisionError: division by zero" in panel.view.status.value
+    assert "Traceback" in panel.view.errors.outputs[-1]["text"]
+    assert "ZeroDivisionError" in panel.view.drawer.titles[0]
+    assert enabled(panel) == {"start"}
+
+
+# -- rendering ------------------------------------------------------------------------------------
+
+
+def test_a_fast_replay_is_rendered_at_most_ten_times_a_second(gated, monkeypatch):
+    make, _ = gated
+    fast = GatedRunner(open_gate=True)
+    monkeypatch.setattr(tuner, "make_runner", lambda *_, **__: fast)
+    panel = make(trials=6000)
+    began = time.monotonic()
+    panel.start()
+    found = panel.wait(LONG_S)
+    most = math.ceil((time.monotonic() - began) / tuner.EVERY_S) + 2  # the first and the last
+    assert found.trials == 6000
+    assert 2 <= panel.view.renders <= most
+    assert panel.view.renders < 600
+
+
+def test_nothing_is_rendered_while_nothing_changes(gated):
+    make, made = gated
+    panel = make()
+    runner = started(panel, made)
+    runner.let()
+    runner.under_way()
+    for _ in range(3):
+        panel.render(panel.session.snapshot())
+    before, image = panel.view.renders, panel.view.image.value
+    panel.wait(timeout=0.01)
+    assert panel.view.renders == before
+    panel.pause()
+    assert panel.view.renders == before + 1
+    assert panel.view.image.value is image, "a pause is no reason to draw again"
+
+
+def test_in_an_event_loop_the_panel_renders_by_itself(gated):
+    make, made = gated
+
+    async def notebook():
+        panel = make(trials=1)
+        panel.start()
+        made.get(timeout=LONG_S).let()
+        await asyncio.wait_for(panel._pump_task, LONG_S)
+        return panel
+
+    assert asyncio.run(notebook()).view.status.value.startswith("done: 1 trials")
+
+
+# -- choosing -------------------------------------------------------------------------------------
+
+
+def controls(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from controls(child)
+
+
+def test_every_control_is_told_and_can_be_found():
+    panel = TunerPanel()
+    found = list(controls(panel.box))
+    inputs = [
+        x for x in found if isinstance(x, w.ValueWidget | w.Button) and hasattr(x, "tooltip")
+    ]
+    inputs = [x for x in inputs if not isinstance(x, w.HTML | w.Label | w.Image)]
+    assert len(inputs) > 25
+    for each in inputs:
+        assert each.tooltip, each
+        assert each.description, each
+    classes = {name for each in found for name in getattr(each, "_dom_classes", ())}
+    hooks = "tuner start pause stop save copy status badge image card failures code drawer count"
+    hooks += " kernel workload runner searcher reset"
+    assert {f"ktl-{hook}" for hook in hooks.split()} <= classes
+    assert "application/vnd.jupyter.widget-view+json" in panel._repr_mimebundle_()
+
+
+def test_a_choice_brings_what_belongs_to_it():
+    panel = TunerPanel("softmax/4096x640", searcher="random")
+    panel.searcher.value = "tpe"
+    assert "constant_liar" in panel.options.value
+    panel.kernel.value = "int4_gemm"
+    assert all(key.startswith("int4_gemm/") for key in panel.workload.options)
+    assert panel.values.space.names != ()
+    assert "BLOCK_K" in panel.values.space.names
+    assert panel.runner.value.gpu == "h200"
+    for wrong in ({"searcher": "tpee"}, {"runner": "h201"}, {"workload": "softmax/1x1"}):
+        with pytest.raises(UnknownName):
+            panel.choose(**wrong)
+    assert {"helion_lfbo_tree", "kt_genetic"} <= set(panel.searcher.options)
+
+
+def test_a_peer_whose_package_is_missing_is_not_offered(monkeypatch):
+    find = choices.importlib.util.find_spec
+    monkeypatch.setattr(
+        choices.importlib.util, "find_spec", lambda n: None if n == "helion" else find(n)
+    )
+    names = choices.searcher_names()
+    assert "kt_genetic" in names
+    assert not [name for name in names if name.startswith("helion")]
+
+
+def test_this_machines_gpu_comes_first_with_who_holds_it(gated, tmp_path, monkeypatch):
+    make, _ = gated
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
+    assert "NVIDIA Fake 5 (free)" in make().view.badge.value
+    with GpuLock("GPU-fake", what="measuring softmax/4096x640"):
+        badge = make().view.badge.value
+    assert "held by process" in badge
+    assert "for measuring softmax/4096x640" in badge
+    labels = [choice.label for choice in choices.runner_choices(get_workload("softmax/4096x640"))]
+    assert labels == ["NVIDIA Fake 5", "replay of NVIDIA H200"]
+
+
+def test_the_badge_tells_who_holds_the_gpu_once_the_runner_is_up(gated, tmp_path, monkeypatch):
+    make, made = gated
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
+    panel = make(trials=2)
+    runner = started(panel, made)
+    with GpuLock("GPU-fake", what="measuring fake/16"):
+        runner.let()
+        runner.under_way()
+        panel.render(panel.session.snapshot())
+        assert "for measuring fake/16" in panel.view.badge.value
+    panel.stop()
+    runner.let()
+    panel.wait(LONG_S)
+    assert "(free)" in panel.view.badge.value
+
+
+def test_without_gpu_and_landscape_a_search_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    panel = TunerPanel("softmax/4096x640")
+    assert "no GPU and no landscape" in panel.view.badge.value
+    with pytest.raises(UsageError, match="a GPU or a landscape"):
+        panel.start()
