@@ -16,8 +16,19 @@ SMALL = {
         ["start_here"],
     ),
     "05_compare_searchers.ipynb": (
-        {"SEEDS": 2, "TRIALS": 30},
-        ["compare_ratios", "compare_quality", "compare_convergence"],
+        {"SEEDS": 2, "TRIALS": 120, "SEARCHERS": "random,pattern,lfbo_pattern"},
+        [
+            f"compare_{name}"
+            for name in (
+                "ratios",
+                "budgets",
+                "significance",
+                "profiles",
+                "convergence",
+                "quality",
+                "anatomy",
+            )
+        ],
     ),
     "06_write_your_own_searcher.ipynb": (
         {"WORKLOADS": "softmax/4096x640,int4_gemm/1x16x7168x8192", "SEEDS": 2, "TRIALS": 60},
@@ -63,7 +74,7 @@ def test_a_notebook_runs_and_saves_its_figures(name, tmp_path):
         for suffix in ("pdf", "png", "csv", "json"):
             assert (tmp_path / "figures" / f"{figure}.{suffix}").stat().st_size > 100
         points = pd.read_csv(tmp_path / "figures" / f"{figure}.csv")
-        assert len(points) > 3
+        assert len(points) >= 3
     if name in TOLD:
         said = [
             o["data"]["text/html"] for c in cells for o in c.outputs if "text/html" in o["data"]
