@@ -5,12 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from kt_lab import stats
+from kt_lab.comparison import optima_table
 from kt_lab.evidence.beside_helion import ratios
+from kt_lab.evidence.cost import ratios as cost_ratios
 from kt_lab.landscape import data_directory
+from kt_lab.plots.style import searcher_style
 
 BEGIN = "<!-- evidence -->"
 END = "<!-- /evidence -->"
+FIELD_BEGIN = "<!-- field -->"
+FIELD_END = "<!-- /field -->"
+_BUDGETS = (25, 50, 100, None)
 
 
 def block(directory: Path | None = None) -> str:
@@ -30,10 +38,70 @@ def block(directory: Path | None = None) -> str:
         *_interrupts(found["interrupts"], found["interrupts-live"]),
         _parity(found["parity"]),
         _inspection(found["inspect"]),
+        *_equivalence(found["equivalence"]),
+        _cost(found["cost"]),
     ]
     lines = ["| claim | measured | command |", "| --- | --- | --- |"]
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
     return "\n".join([*lines, "", *_helion(found["beside-helion"], found["beside-helion-full"])])
+
+
+def field_block(runs: pd.DataFrame) -> str:
+    """Returns the README's table of the stored field as Markdown.
+
+    Args:
+        runs: Of `kt_lab.studies.field`.
+    """
+    optima = optima_table(runs)
+    table = stats.latency_at(runs, _BUDGETS, optima=optima, reference=None)
+    means = table[table["scope"] == "geomean"]
+    end = means[means["budget"].isna()].set_index("searcher").sort_values("estimate")
+    early = {b: means[means["budget"] == b].set_index("searcher") for b in _BUDGETS if b}
+    titles = [f"{b} trials" for b in early]
+    lines = [
+        f"| latency / optimum after | {' | '.join(titles)} | the end [95 %] | worst seed |",
+        "| --- " * (len(titles) + 3) + "|",
+    ]
+    for name, row in end.iterrows():
+        told = [f"{found.loc[name, 'estimate']:.3f}" for found in early.values()]
+        told += [f"{row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]", f"{row.worst:.3f}"]
+        lines.append(f"| {searcher_style(name).label} | {' | '.join(told)} |")
+    return "\n".join(lines)
+
+
+def _equivalence(result: dict) -> list[tuple[str, str, str]]:
+    """Returns one row per searcher and number of seeds: its ratio to the real class."""
+    rows = []
+    arms = dict.fromkeys((row["searcher"], row["n_seeds"]) for row in result["tests"])
+    for name, seeds in arms:
+        both = {"searcher": name, "n_seeds": seeds}
+        tests = [r for r in result["tests"] if both.items() <= r.items() and r["budget"]]
+        told = [
+            f"{row['budget']:.0f}: {row['estimate']:.4f} "
+            f"({row['low']:.4f} to {row['high']:.4f}) {row['verdict']}"
+            for row in tests
+        ]
+        rows.append(
+            (
+                f"`{name}` beside `{tests[0]['reference']}`, {seeds} seeds, within "
+                f"{result['margin']:.0%}, at trials",
+                "; ".join(told),
+                "evidence equivalence",
+            )
+        )
+    return rows
+
+
+def _cost(result: dict) -> tuple[str, str, str]:
+    told = [
+        f"`{name}` {row['seconds']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+        for name, row in cost_ratios(result).items()
+    ]
+    return (
+        "CPU seconds of whole searches over the real class's, one thread",
+        "; ".join(told),
+        "evidence cost",
+    )
 
 
 def _speed(events: dict, graph: dict) -> list[tuple[str, str, str]]:
