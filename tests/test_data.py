@@ -49,7 +49,8 @@ def test_a_shipped_landscape_is_whole(entry):
 def test_data_stays_small():
     files = [p for p in data_directory().rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 40 * 2**20
-    assert max(p.stat().st_size for p in files) < 10 * 2**20
+    # One file of runs: 5,400 runs of the field with all their trials are 14 MB.
+    assert max(p.stat().st_size for p in files) < 16 * 2**20
 
 
 def test_the_datasheet_is_what_the_data_says():
