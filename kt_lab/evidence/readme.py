@@ -18,6 +18,8 @@ BEGIN = "<!-- evidence -->"
 END = "<!-- /evidence -->"
 FIELD_BEGIN = "<!-- field -->"
 FIELD_END = "<!-- /field -->"
+TUNED_BEGIN = "<!-- tuned -->"
+TUNED_END = "<!-- /tuned -->"
 _BUDGETS = (25, 50, 100, None)
 
 
@@ -65,6 +67,38 @@ def field_block(runs: pd.DataFrame) -> str:
     for name, row in end.iterrows():
         told = [f"{found.loc[name, 'estimate']:.3f}" for found in early.values()]
         told += [f"{row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]", f"{row.worst:.3f}"]
+        lines.append(f"| {searcher_style(name).label} | {' | '.join(told)} |")
+    return "\n".join(lines)
+
+
+def tuned_block(field_runs: pd.DataFrame, tuned_runs: pd.DataFrame) -> str:
+    """Returns the README's table of default beside tuned options as Markdown.
+
+    Args:
+        field_runs: Of `kt_lab.studies.field`.
+        tuned_runs: Of `kt_lab.studies.tuned`, all kernels' together.
+    """
+    seeds = tuned_runs["seed"].unique()
+    runs = field_runs[field_runs["seed"].isin(seeds)]
+    both = []
+    for part in (runs, tuned_runs):
+        found = stats.latency_at(part, _BUDGETS[1:], optima=optima_table(part), reference=None)
+        means = found[found["scope"] == "geomean"]
+        names = means["searcher"].astype(str).str.removesuffix("_tuned")
+        both.append(means.assign(name=names, budget=means["budget"].fillna(np.inf)))
+    default, tuned = (part.set_index(["name", "budget"]) for part in both)
+    end = tuned.xs(np.inf, level="budget").sort_values("estimate")
+    lines = [
+        "| latency / optimum, default to tuned, after | 50 trials | 100 trials | the end | "
+        "the end, tuned [95 %] |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, row in end.iterrows():
+        told = [
+            f"{default.loc[(name, b), 'estimate']:.3f} to {tuned.loc[(name, b), 'estimate']:.3f}"
+            for b in (50, 100, np.inf)
+        ]
+        told.append(f"{row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]")
         lines.append(f"| {searcher_style(name).label} | {' | '.join(told)} |")
     return "\n".join(lines)
 

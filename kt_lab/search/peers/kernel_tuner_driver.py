@@ -14,7 +14,12 @@ from kernel_tuner.interface import Options
 from kernel_tuner.runners.runner import Runner
 from kernel_tuner.searchspace import Searchspace
 from kernel_tuner.strategies import bayes_opt
-from kernel_tuner.util import RuntimeFailedConfig, StopCriterionReached, TuningBudget
+from kernel_tuner.util import (
+    InvalidConfig,
+    RuntimeFailedConfig,
+    StopCriterionReached,
+    TuningBudget,
+)
 from scipy.stats.qmc import LatinHypercube
 from sklearn.utils.parallel import ThreadpoolController
 
@@ -111,6 +116,7 @@ class Evaluator(Runner):
         super().__init__()
         self.quiet = _quiet()
         self._space, self._measure = space, measure
+        self._members = set(map(tuple, space.enumerate().tolist()))
         self._milliseconds: dict[Row, float] = {}
 
     def get_device_info(self) -> SimpleNamespace:
@@ -128,7 +134,7 @@ class Evaluator(Runner):
         for row in map(tuple, parameter_space):
             if budget.is_done():
                 break
-            if row not in known and row not in new:
+            if row in self._members and row not in known and row not in new:
                 new[row] = (self._space.config(row), "", None)
                 budget.add_evaluations(1)
             rows.append(row)
@@ -142,6 +148,8 @@ class Evaluator(Runner):
 
     def _result(self, row: Row) -> dict[str, Any]:
         result = dict(zip(self._space.names, row, strict=True))
+        if row not in self._members:  # a step of some hill climbers; as where restrictions say so
+            return result | {"__error__": InvalidConfig()}
         milliseconds = self._milliseconds[row]
         if math.isfinite(milliseconds):
             return result | {"time": milliseconds}
