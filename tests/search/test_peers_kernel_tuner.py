@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from kt_lab.budget import Budget
+from kt_lab.constraints import Constraint
 from kt_lab.errors import UsageError
 from kt_lab.runners.synthetic import SyntheticLandscape, SyntheticRunner
 from kt_lab.search import get_searcher, make_searcher
@@ -311,3 +312,24 @@ def test_without_kernel_tuner_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(peers, "kernel_tuner_driver", None, False)
     with pytest.raises(UsageError, match=r"pip install 'kt_lab\[peers\]'"):
         make_searcher("kt_genetic", small_space(), seed=0)
+
+
+@pytest.mark.parametrize("method", ["adjacent", "Hamming"])
+def test_a_step_outside_the_space_is_never_proposed(method):
+    """Kernel Tuner's hill climber tries neighbours that break a constraint; they cost nothing."""
+    triangle = ParameterSpace(
+        [Integer("a", 0, 15), Integer("b", 0, 15)],
+        constraints=[Constraint("triangle", "a + b <= 15")],
+        default={"a": 0, "b": 0},
+    )
+    found, _ = run(
+        "kt_greedy_ils",
+        triangle,
+        bowl(triangle),
+        trials=60,
+        seed=1,
+        neighbor=method,
+        restart=False,
+    )
+    assert len(found) > 20
+    assert all(triangle.contains(proposal.config) for proposal in found)
