@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from kt_lab.datasheet import BEGIN, END, datasheet, markdown
@@ -13,7 +14,7 @@ from kt_lab.evidence import readme as evidence
 from kt_lab.experiment import compare_cell
 from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.landscape import Landscape, data_directory, landscapes
-from kt_lab.studies import LANES, field, headline, load_study
+from kt_lab.studies import LANES, field, headline, load_study, tuned
 from kt_lab.study import ratio_tables
 
 ENTRIES = landscapes()
@@ -79,8 +80,12 @@ def geomeans():
 
 def test_every_ratio_in_the_readme_is_recomputed_from_its_runs(geomeans):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, _, after = text.partition(evidence.FIELD_BEGIN)
-    text = before + after.partition(evidence.FIELD_END)[2]
+    for begin, end in (
+        (evidence.FIELD_BEGIN, evidence.FIELD_END),
+        (evidence.TUNED_BEGIN, evidence.TUNED_END),
+    ):
+        before, _, after = text.partition(begin)
+        text = before + after.partition(end)[2]
     published = re.findall(r"[\d.∞]+ \[[\d.]+, [\d.∞]+\]", text)
     assert len(published) >= 12
     assert set(published) <= set(geomeans.values())
@@ -112,6 +117,13 @@ def test_the_table_of_the_field_is_recomputed_from_its_runs(field_runs):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     told = text.partition(evidence.FIELD_BEGIN)[2].partition(evidence.FIELD_END)[0].strip()
     assert told == evidence.field_block(field_runs)
+
+
+def test_the_table_of_tuned_options_is_recomputed_from_its_runs(field_runs):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    told = text.partition(evidence.TUNED_BEGIN)[2].partition(evidence.TUNED_END)[0].strip()
+    runs = [load_study(tuned(kernel)) for kernel in ("softmax", "int4_gemm")]
+    assert told == evidence.tuned_block(field_runs, pd.concat(runs, ignore_index=True))
 
 
 # Whose choices do not hang on the last bit of a sum, which is another on another processor.
