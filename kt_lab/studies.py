@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from kt_lab.budget import Budget
+from kt_lab.cells import CATEGORIES
 from kt_lab.errors import StoreError
 from kt_lab.experiment import Experiment, load_runs
 from kt_lab.landscape import data_directory
@@ -25,6 +26,7 @@ WORKLOADS = (
     "softmax/8192x8192",
     "softmax/256x128256",
 )
+KERNELS = ("int4_gemm", "softmax")
 SEARCHERS = ("random", "pattern", "lfbo_pattern", "tpe")
 LANES = (4, 16)
 REFERENCE = "pattern"
@@ -102,11 +104,21 @@ FIELD = {
 its search from its sampler."""
 
 
-def field() -> Experiment:
-    """Returns the experiment that compares every searcher with its real peers."""
+def field(kernel: str) -> Experiment:
+    """Returns the experiment that compares every searcher with its real peers on one kernel."""
     return Experiment(
-        "field", WORKLOADS, FIELD, seeds=20, budget=Budget(trials=200), lanes=(16,), gpu=GPU
+        f"field_{kernel}",
+        _workloads(kernel),
+        FIELD,
+        seeds=20,
+        budget=Budget(trials=200),
+        lanes=(16,),
+        gpu=GPU,
     )
+
+
+def _workloads(kernel: str) -> list[str]:
+    return [w for w in WORKLOADS if w.partition("/")[0] == kernel]
 
 
 def tuned(kernel: str) -> Experiment:
@@ -137,7 +149,7 @@ def tuned(kernel: str) -> Experiment:
         rows[f"{name}_tuned"] = (algorithm, {**fixed, **options})
     return Experiment(
         f"tuned_{kernel}",
-        [w for w in WORKLOADS if w.partition("/")[0] == kernel],
+        _workloads(kernel),
         rows,
         seeds=10,
         budget=Budget(trials=200),
@@ -149,9 +161,8 @@ def tuned(kernel: str) -> Experiment:
 STUDIES: Mapping[str, Callable[[], Experiment]] = {
     "headline": headline,
     "ablations": ablations,
-    "field": field,
-    "tuned_softmax": partial(tuned, "softmax"),
-    "tuned_int4_gemm": partial(tuned, "int4_gemm"),
+    **{f"field_{kernel}": partial(field, kernel) for kernel in KERNELS},
+    **{f"tuned_{kernel}": partial(tuned, kernel) for kernel in KERNELS},
 }
 
 
@@ -160,8 +171,24 @@ def stored(experiment: Experiment) -> Path:
     return data_directory() / "runs" / experiment.name / f"{experiment.name}.parquet"
 
 
-def load_study(experiment: Experiment) -> pd.DataFrame:
-    """Loads a stored study, if it answers this very request on these very landscapes."""
+def load_study(*experiments: Experiment) -> pd.DataFrame:
+    """Loads stored studies as one table, if each answers its very request."""
+    return pd.concat([_load(experiment) for experiment in experiments], ignore_index=True).astype(
+        dict.fromkeys(CATEGORIES, "category")
+    )
+
+
+def load_field() -> pd.DataFrame:
+    """Loads the stored field, all kernels together."""
+    return load_study(*map(field, KERNELS))
+
+
+def load_tuned() -> pd.DataFrame:
+    """Loads the stored runs with tuned options, all kernels together."""
+    return load_study(*map(tuned, KERNELS))
+
+
+def _load(experiment: Experiment) -> pd.DataFrame:
     path = stored(experiment)
     if not path.exists():
         raise StoreError(

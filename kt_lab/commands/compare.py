@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lanes", type=int, default=16, help="simulated compile lanes")
     add("--workers", type=int, default=1, help="processes")
     add("--directory", type=Path, help="keeps the runs, and resumes them")
-    add("--study", choices=sorted(STUDIES), help="read its stored runs instead")
+    add("--study", nargs="+", choices=sorted(STUDIES), help="read their stored runs instead")
     add("--reference", default=REFERENCE, help="what the others are tested against")
     add("--figures", type=Path, metavar="DIRECTORY", help="draw them into this folder")
 
@@ -125,7 +125,7 @@ def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None]:
     """Returns the wanted part of a stored study, whose landscapes ship."""
     if given := [f"--{name}" for name in _FIXED if getattr(args, name) is not None]:
         raise UsageError(f"a stored study has its own {', '.join(given)}; leave them out")
-    runs = load_study(STUDIES[args.study]())
+    runs = load_study(*(STUDIES[name]() for name in args.study))
     wanted = runs["lanes"] == args.lanes
     if not wanted.any():
         lanes = sorted(runs["lanes"].unique().tolist())

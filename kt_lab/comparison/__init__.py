@@ -1,6 +1,6 @@
 """The questions of a comparison, asked of a table of runs: tidy tables, and drawings of them.
 
-    runs = load_study(field())
+    runs = load_field()
     table = budget_table(runs)
     display_table(table)
     budget_figure(runs, table=table).save("budgets", directory="figures")

@@ -52,7 +52,7 @@ def field_block(runs: pd.DataFrame) -> str:
     """Returns the README's table of the stored field as Markdown.
 
     Args:
-        runs: Of `kt_lab.studies.field`.
+        runs: From `kt_lab.studies.load_field`.
     """
     optima = optima_table(runs)
     table = stats.latency_at(runs, _BUDGETS, optima=optima, reference=None)
@@ -75,8 +75,8 @@ def tuned_block(field_runs: pd.DataFrame, tuned_runs: pd.DataFrame) -> str:
     """Returns the README's table of default beside tuned options as Markdown.
 
     Args:
-        field_runs: Of `kt_lab.studies.field`.
-        tuned_runs: Of `kt_lab.studies.tuned`, all kernels' together.
+        field_runs: From `kt_lab.studies.load_field`.
+        tuned_runs: From `kt_lab.studies.load_tuned`.
     """
     seeds = tuned_runs["seed"].unique()
     runs = field_runs[field_runs["seed"].isin(seeds)]
