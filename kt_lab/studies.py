@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -117,6 +118,12 @@ def field(kernel: str) -> Experiment:
     )
 
 
+def field_row(name: str) -> tuple[str, dict[str, Any]]:
+    """Returns the registered name and the options of a row of the field."""
+    row = FIELD[name]
+    return (row, {}) if isinstance(row, str) else row
+
+
 def _workloads(kernel: str) -> list[str]:
     return [w for w in WORKLOADS if w.partition("/")[0] == kernel]
 
@@ -144,8 +151,7 @@ def tuned(kernel: str) -> Experiment:
     (chosen,) = others.values()
     rows = {}
     for name, options in chosen.items():
-        row = FIELD[name]
-        algorithm, fixed = (row, {}) if isinstance(row, str) else row
+        algorithm, fixed = field_row(name)
         rows[f"{name}_tuned"] = (algorithm, {**fixed, **options})
     return Experiment(
         f"tuned_{kernel}",

@@ -22,7 +22,7 @@ from kt_lab.landscape import load_landscape
 from kt_lab.provenance import provenance
 from kt_lab.search import get_searcher, make_searcher
 from kt_lab.stats.budgets import workload_logs
-from kt_lab.studies import FIELD, GPU, WORKLOADS
+from kt_lab.studies import FIELD, GPU, WORKLOADS, field_row
 
 BUDGETS = (50, 100, 200)
 _FIRST_SEED = 10_000
@@ -52,12 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Tries all candidates; returns their scores and, per kernel, the best of each searcher."""
-    rows = {name: FIELD[name] for name in args.searchers or FIELD if not name.endswith("_uniform")}
+    rows = [name for name in args.searchers or FIELD if not name.endswith("_uniform")]
     space = load_landscape(args.workloads[0], gpu=GPU).space
-    tried = {name: candidates(row, space, args.candidates) for name, row in _named(rows).items()}
+    tried = {n: candidates((n, *field_row(n)), space, args.candidates) for n in rows}
     tried = {name: found for name, found in tried.items() if len(found) > 1}
     cells = [
-        _cell(f"{name}#{number}", rows[name], options, workload, seed)
+        _cell(name, number, options, workload, seed)
         for name, found in tried.items()
         for number, options in enumerate(found)
         for workload in args.workloads
@@ -79,11 +79,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "chosen": chosen,
         "provenance": provenance(),
     }
-
-
-def _named(rows: dict[str, Any]) -> dict[str, tuple[str, str, dict]]:
-    plain = {k: (v, {}) if isinstance(v, str) else v for k, v in rows.items()}
-    return {name: (name, algorithm, dict(options)) for name, (algorithm, options) in plain.items()}
 
 
 def candidates(row: tuple[str, str, dict], space: Any, count: int) -> list[dict[str, Any]]:
@@ -135,12 +130,12 @@ def _accepted(algorithm: str, space: Any, options: dict[str, Any]) -> bool:
     return True
 
 
-def _cell(name: str, row: Any, options: dict, workload: str, seed: int) -> Cell:
-    algorithm, fixed = (row, {}) if isinstance(row, str) else row
+def _cell(name: str, number: int, options: dict, workload: str, seed: int) -> Cell:
+    algorithm, fixed = field_row(name)
     return Cell(
         workload=workload,
         gpu=GPU,
-        searcher=name,
+        searcher=f"{name}#{number}",
         algorithm=algorithm,
         options=tuple(sorted((fixed | options).items())),
         lanes=16,

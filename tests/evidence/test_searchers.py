@@ -8,7 +8,7 @@ import pytest
 from kt_lab.evidence import cost, equivalence, tuning
 from kt_lab.landscape import load_landscape
 from kt_lab.search import get_searcher, make_searcher
-from kt_lab.studies import FIELD, GPU
+from kt_lab.studies import GPU, field_row
 
 WORKLOAD = "softmax/256x128256"
 
@@ -49,8 +49,7 @@ def test_cost_compares_whole_runs():
 
 @pytest.mark.parametrize("row", ["pattern", "genetic", "optuna_cmaes", "kt_genetic", "helion_de"])
 def test_candidates_are_different_options_that_the_searcher_accepts(row, space):
-    given = FIELD[row]
-    algorithm, fixed = (given, {}) if isinstance(given, str) else given
+    algorithm, fixed = field_row(row)
     found = tuning.candidates((row, algorithm, dict(fixed)), space, 6)
     assert found[0] == {}
     assert len(found) == 6
