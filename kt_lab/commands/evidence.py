@@ -14,6 +14,7 @@ EVIDENCE = {
     "parity": ("kt_lab.evidence.parity", "live runs beside replays of one recording (GPU)"),
     "duels": ("kt_lab.evidence.duels", "the same binary under two names, live (GPU)"),
     "beside-helion": ("kt_lab.evidence.beside_helion", "Helion and kt_lab on one GPU (GPU)"),
+    "vendors": ("kt_lab.evidence.vendors", "recorded best beside torch and torch.compile (GPU)"),
     "confirmation": ("kt_lab.evidence.confirmation", "level and power of confirmation (replay)"),
     "equivalence": ("kt_lab.evidence.equivalence", "searchers beside the real classes (replay)"),
     "tuning": (

@@ -2,12 +2,19 @@
 
 import argparse
 import time
+import zlib
 from pathlib import Path
 
 from kt_lab.errors import UsageError
 from kt_lab.kernels import REGISTRY, workloads
 from kt_lab.landscape import data_directory
-from kt_lab.record import Progress, Recording, RecordOptions
+from kt_lab.record import (
+    Progress,
+    Recording,
+    RecordOptions,
+    SessionOptions,
+    SessionRecording,
+)
 from kt_lab.runners.gpu.protocols import PROTOCOLS
 
 _EVERY_S = 5.0
@@ -31,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=RecordOptions().contention,
         help="configs that are compiled again at 1, 4 and all workers",
     )
+    parser.add_argument(
+        "--session", help="time the contenders of recorded workloads again, under this name"
+    )
+    parser.add_argument(
+        "--cache", type=Path, help="a session's compiled binaries; default: in --directory"
+    )
     parser.add_argument("--stop-after", type=float, default=None, help="seconds; resume later")
 
 
@@ -41,6 +54,9 @@ def run(args: argparse.Namespace) -> int:
         keys += [w.key for w in workloads(name)] if name in REGISTRY else [name]
     if len(set(keys)) != len(keys):
         raise UsageError(f"each workload must be named once, got {', '.join(keys)}")
+    directory = args.directory or data_directory() / "landscapes"
+    if args.session:
+        return _session(keys, args, cache=args.cache or directory / "triton_cache")
     options = RecordOptions(
         visits=args.visits,
         repetitions=args.repetitions,
@@ -51,7 +67,6 @@ def run(args: argparse.Namespace) -> int:
         limit=args.limit,
         stop_after_s=args.stop_after,
     )
-    directory = args.directory or data_directory() / "landscapes"
     recording = Recording(keys, directory=directory, options=options, on_progress=_Line())
     paths = recording.run()
     for path in paths:
@@ -60,6 +75,22 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         print(f"{missing} of {len(keys)} workloads are not complete: run the same command again")
     return 1 if missing else 0
+
+
+def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:
+    options = SessionOptions(
+        repetitions=args.repetitions,
+        compile_workers=args.workers,
+        device=args.device,
+        protocol=args.protocol,
+        seed=zlib.crc32(args.session.encode()),  # another order in every session
+        stop_after_s=args.stop_after,
+    )
+    session = SessionRecording(
+        keys, name=args.session, cache=cache, options=options, on_progress=_Line()
+    )
+    print(f"saved {session.run()}")
+    return 0
 
 
 class _Line:

@@ -8,6 +8,7 @@ of its own in a new order. Everything goes through a journal, so a kill loses at
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from kt_lab.kernels import get_kernel, get_workload, subject
 from kt_lab.record.state import Progress, RecordOptions, State
 from kt_lab.record.table import assemble
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
+from kt_lab.runners.gpu.facts import gpu_uuid
+from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.planning import launches
 from kt_lab.runners.workers import Outcome, Workers, usable_cores
 from kt_lab.store import Journal
 
-_COMPILE_TIMEOUT_S = 120.0
-_TIMING_TIMEOUT_S = 60.0
+COMPILE_TIMEOUT_S = 120.0
+TIMING_TIMEOUT_S = 60.0
 _SETUP_TIMEOUT_S = 300.0
 SERVICES = {
     "compile": "kt_lab.runners.gpu.compiling:compile_service",
@@ -72,12 +75,12 @@ class Recording:
         cores = usable_cores()
         workers = self.options.compile_workers or max(1, cores - 1)
         timing = self._workers("timing", 1, {"device": self.options.device})
-        with timing:
+        with locked(self.options.device, what="kt-lab record"), timing:
             facts = self._take_facts(timing)
             major, minor = facts["capability"].split(".")
             target = {"arch": int(major) * 10 + int(minor), "nice": 5}
             for key in self.workloads:  # or its first config would be charged for the inputs
-                self._ask(timing, {"do": "load", "subject": subject(key)})
+                ask(timing, {"do": "load", "subject": subject(key)})
             with self._workers("compile", workers, target) as compiling:
                 self._jobs = self._state.jobs = self._plan(facts["sms"])
                 self._first_visit(compiling, timing, facts["sms"])
@@ -92,7 +95,7 @@ class Recording:
         return assemble(self._state, self.workloads, self.directory, self.options)
 
     def _take_facts(self, timing: Workers) -> dict[str, Any]:
-        facts = self._ask(timing, {"do": "facts", "protocol": self.options.protocol})
+        facts = ask(timing, {"do": "facts", "protocol": self.options.protocol})
         self._write({"kind": "facts", "facts": facts})
         return facts
 
@@ -134,7 +137,7 @@ class Recording:
         for specialisation in todo:
             key, at = self._jobs[specialisation][0]
             task = self._task(key, at) | {"sms": sms}
-            compiling.submit(specialisation, task, timeout_s=_COMPILE_TIMEOUT_S)
+            compiling.submit(specialisation, task, timeout_s=COMPILE_TIMEOUT_S)
         done = 0
         while (compiling.pending or timing.pending) and not self.out_of_time:
             if timing.pending and (found := timing.next(timeout_s=0.02)):
@@ -208,7 +211,7 @@ class Recording:
             "cutoff_us": None,
             "check": visit == 0,
         }
-        timing.submit((key, at, visit), task, timeout_s=_TIMING_TIMEOUT_S)
+        timing.submit((key, at, visit), task, timeout_s=TIMING_TIMEOUT_S)
 
     def _take_visit(self, tag: tuple[str, int, int], outcome: Outcome) -> None:
         key, at, visit = tag
@@ -247,7 +250,7 @@ class Recording:
     def _submit_again(self, compiling: Workers, specialisation: str, sms: int) -> None:
         key, at = self._jobs[specialisation][0]
         task = self._task(key, at) | {"sms": sms, "fresh": True}
-        compiling.submit(specialisation, task, timeout_s=_COMPILE_TIMEOUT_S)
+        compiling.submit(specialisation, task, timeout_s=COMPILE_TIMEOUT_S)
 
     def _compare(self, timing: Workers) -> None:
         """Times the best config of each workload beside the vendor path, in alternation."""
@@ -261,7 +264,7 @@ class Recording:
                 continue
             best = min(medians, key=medians.get)
             task = {"do": "compare", "rounds": 10, "protocol": self.options.protocol}
-            answer = self._ask(timing, self._task(key, best) | task)
+            answer = ask(timing, self._task(key, best) | task)
             self._write({"kind": "compare", "workload": key, "config": best} | answer)
 
     # -- small steps ----------------------------------------------------------------------------
@@ -269,16 +272,6 @@ class Recording:
     def _task(self, key: str, at: int) -> dict[str, Any]:
         space = self._spaces[key]
         return {"subject": subject(key), "config": dict(space.config(space.enumerate()[at]))}
-
-    def _ask(self, timing: Workers, task: Mapping[str, Any]) -> dict[str, Any]:
-        timing.submit("ask", dict(task), timeout_s=_SETUP_TIMEOUT_S)
-        _, outcome = timing.next()
-        if outcome.kind != "ok":
-            raise UsageError(
-                f"the timing process must reach a working GPU, got {outcome.kind}: "
-                f"{outcome.error}; see kt-lab doctor"
-            )
-        return outcome.value
 
     def _write(self, record: dict[str, Any]) -> None:
         self._state.take(record)
@@ -291,3 +284,21 @@ class Recording:
         spent = time.perf_counter() - self._phase_began
         eta = spent / done * (total - done) if done > 1 else None
         self._report(Progress(phase, done, total, elapsed, eta, self._state.failures))
+
+
+def locked(device: int, *, what: str) -> AbstractContextManager:
+    """Returns the lock of the GPU with this index; nothing where NVML knows no such GPU."""
+    uuid = gpu_uuid(device)
+    return GpuLock(uuid, what=what) if uuid else nullcontext()
+
+
+def ask(timing: Workers, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the timing process' answer to a task that must not fail, or raises UsageError."""
+    timing.submit("ask", dict(task), timeout_s=_SETUP_TIMEOUT_S)
+    _, outcome = timing.next()
+    if outcome.kind != "ok":
+        raise UsageError(
+            f"the timing process must reach a working GPU, got {outcome.kind}: "
+            f"{outcome.error}; see kt-lab doctor"
+        )
+    return outcome.value

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kt_lab.clock import Job
+from kt_lab.errors import UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.simulated import SimulatedRunner
@@ -33,6 +34,7 @@ class ReplayRunner(SimulatedRunner):
         overlap: bool = True,
         share_duplicates: bool = True,
         rule: Repetitions | None = None,
+        offset: np.ndarray | None = None,
     ):
         """Sets up the simulated pipeline at time zero.
 
@@ -45,6 +47,9 @@ class ReplayRunner(SimulatedRunner):
             share_duplicates: Whether a config whose binary is identical to one already timed
                 takes over its samples at no cost, as the live pipeline does.
             rule: How often a config is launched; None: as the live runner does.
+            offset: What another day adds to every reading of a config, as a logarithm, shape
+                (space.size,), as `kt_lab.sessions.draw_offset` returns it; `judge` is not moved.
+                None: the day of the recording.
         """
         if space is not None:
             landscape.require(space)
@@ -54,6 +59,12 @@ class ReplayRunner(SimulatedRunner):
         self.visit = seed % max(1, landscape.visits)
         super().__init__(compile_lanes=compile_lanes, overlap=overlap)
         self._share = share_duplicates
+        self._day = np.ones(landscape.space.size) if offset is None else np.exp(offset)
+        if self._day.shape != (landscape.space.size,):
+            raise UsageError(
+                f"offset must have one entry per config, shape ({landscape.space.size},), got "
+                f"{self._day.shape}; draw it for this landscape"
+            )
         self._rule = rule or Repetitions()
         self._best_us: float | None = None
         self._compiled: set[str] = set()
@@ -160,7 +171,7 @@ class ReplayRunner(SimulatedRunner):
         facts = self._facts
         if facts["status"][at] != OK:
             return self._failure(at)
-        recorded = self._landscape.samples[self.visit][at]
+        recorded = self._landscape.samples[self.visit][at] * self._day[at]
         samples, launches, censored = self._draw(at, recorded, proposal, number)
         first = number == 0
         check = facts["check_s"][at] if first else 0.0

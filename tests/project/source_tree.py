@@ -11,9 +11,9 @@ PACKAGE = ROOT / "kt_lab"
 FLOORS = {
     0: "errors parameters rows space constraints trial budget clock prior",
     1: "workload kernels programs",
-    2: "landscape formats runners inspect capture store",
+    2: "landscape roofline formats runners inspect capture store",
     3: "search",
-    4: "tune live cells confirm paired keys decisions record provenance experiment",
+    4: "tune live sessions cells confirm paired keys decisions record provenance experiment",
     5: "stats baseline",
     6: "plots ui cli commands evidence datasheet doctor study studies comparison __main__",
 }

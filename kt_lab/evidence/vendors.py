@@ -1,0 +1,97 @@
+"""The best recorded config of every workload beside the vendor's path and torch.compile."""
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kt_lab.errors import LandscapeError
+from kt_lab.kernels import REGISTRY, device_module, subject, workloads
+from kt_lab.landscape import Landscape
+from kt_lab.provenance import provenance
+from kt_lab.runners.gpu.facts import gpu_slug, gpu_uuid, read_sensors
+from kt_lab.runners.gpu.lock import GpuLock
+from kt_lab.runners.gpu.protocols import FLUSH_BYTES, get_protocol
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what to compare."""
+    parser.add_argument("--landscapes", type=Path, default=Path("data/landscapes"))
+    parser.add_argument("--kernels", nargs="+", default=sorted(REGISTRY))
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--repetitions", type=int, default=10, help="launches per round and path")
+    parser.add_argument("--protocol", default="events")
+    parser.add_argument("--device", type=int, default=0)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Times the three in alternation in one process, for every recorded workload."""
+    import torch
+
+    torch.cuda.set_device(args.device)
+    slug = gpu_slug(torch.cuda.get_device_properties(args.device).name)
+    flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+    rows = []
+    with GpuLock(gpu_uuid(args.device) or slug, what="kt-lab evidence vendors"):
+        for workload in [w for kernel in args.kernels for w in workloads(kernel)]:
+            path = args.landscapes / workload.kernel / slug / f"{workload.name}.parquet"
+            try:
+                landscape = Landscape.load(path)
+            except LandscapeError:
+                continue
+            rows.append({"workload": workload.key} | _row(landscape, args, flush))
+            torch.cuda.empty_cache()
+    return {
+        "gpu": slug,
+        "protocol": args.protocol,
+        "rounds": args.rounds,
+        "repetitions": args.repetitions,
+        "rows": rows,
+        "sensors": read_sensors(args.device),
+        "versions": {"torch": torch.__version__},
+        "provenance": provenance(),
+    }
+
+
+def _row(landscape: Landscape, args: argparse.Namespace, flush: Any) -> dict[str, Any]:
+    import torch
+
+    asked = subject(landscape.workload)
+    device = device_module(asked.device)
+    inputs = device.make_inputs(asked.workload, device="cuda", seed=0)
+    sms = torch.cuda.get_device_properties(args.device).multi_processor_count
+    best = landscape.best
+    launch = device.plan(inputs, asked.workload, best, sms=sms)
+    vendor, name = device.baseline(inputs, asked.workload)
+    paths: dict[str, Any] = {"kt_lab": launch, "vendor": vendor}
+    row: dict[str, Any] = {"vendor_name": name, "config": dict(best), "compile_error": ""}
+    torch._dynamo.reset()
+    compiled = torch.compile(vendor, dynamic=False)
+    try:
+        compiled()
+        paths["compiled"] = compiled
+    except Exception as error:  # torch.compile refuses some operations: that is a fact to store
+        row["compile_error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    samples: dict[str, list[float]] = {key: [] for key in paths}
+    take = partial(get_protocol(args.protocol).time, repetitions=args.repetitions, flush=flush)
+    for number in range(args.rounds):
+        for key in list(paths) if number % 2 else list(reversed(paths)):
+            block = take(paths[key], prepare=getattr(paths[key], "prepare", None))
+            samples[key].append(float(np.median(block)))
+    return row | {f"{key}_us": blocks for key, blocks in samples.items()}
+
+
+def report(result: dict[str, Any]) -> str:
+    """Returns the table for people: medians in µs and latency ratios."""
+    lines = [f"{result['gpu']}: best recorded config / vendor / torch.compile, medians in µs"]
+    for row in result["rows"]:
+        ours = float(np.median(row["kt_lab_us"]))
+        parts = [f"{row['workload']:36s} {ours:9.2f}"]
+        for key, label in (("vendor", row["vendor_name"]), ("compiled", "torch.compile")):
+            if f"{key}_us" in row:
+                theirs = float(np.median(row[f"{key}_us"]))
+                parts.append(f"{theirs:9.2f} (ratio {ours / theirs:.2f}, {label})")
+        lines.append("  ".join([*parts, row["compile_error"]]).rstrip())
+    return "\n".join(lines)

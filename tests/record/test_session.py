@@ -1,0 +1,120 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kt_lab.errors import LandscapeError, UsageError
+from kt_lab.landscape import Landscape
+from kt_lab.record import Recording, RecordOptions, SessionOptions, SessionRecording
+from kt_lab.record.session import chosen
+from kt_lab.runners.replay import ReplayRunner
+from kt_lab.sessions import draw_offset, load_sessions, log_offsets
+from kt_lab.stats.sessions import agreement, control_readings
+from kt_lab.trial import Proposal
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = {
+    "compile": "tests.record.fake_gpu:compile_service",
+    "timing": "tests.record.fake_gpu:timing_service",
+}
+WORKLOADS = ("softmax/4096x640", "softmax/65536x512")
+OPTIONS = SessionOptions(others=8, control_every=5, compile_workers=2, near=1.3)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Two small landscapes of a fake GPU, and two sessions over them."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("recorded")
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("KT_LAB_DATA", str(folder))
+        options = RecordOptions(limit=60, compile_workers=2, contention=0)
+        paths = Recording(WORKLOADS, directory=folder, options=options, services=SERVICES).run()
+        found = {Landscape.load(p).workload: Landscape.load(p) for p in paths}
+        for name in ("first", "second"):
+            SessionRecording(
+                WORKLOADS,
+                name=name,
+                cache=folder / "cache",
+                options=OPTIONS,
+                services=SERVICES,
+                load=lambda key, *, gpu: found[key],  # noqa: ARG005
+            ).run()
+        yield found, load_sessions("test")
+
+
+def test_a_session_times_contenders_and_others_with_a_control(recorded):
+    found, table = recorded
+    for (name, key), frame in table[~table["control"]].groupby(["session", "workload"]):
+        landscape = found[key]
+        assert sorted(frame["config"]) == sorted(chosen(landscape, OPTIONS)), name
+        near = landscape.latency_us <= OPTIONS.near * landscape.optimum_us
+        assert set(np.flatnonzero(near)) <= set(frame["config"])
+    control = table[table["control"]]
+    assert control.groupby("session")[["workload", "config"]].nunique().eq(1).all(axis=None)
+    readings = int((~table["control"]).sum())
+    assert len(control) == 2 * -(-readings // 2 // OPTIONS.control_every)
+    for _, frame in table.groupby("session"):
+        assert sorted(frame["order"]) == list(range(len(frame)))
+    assert set(control_readings(table)["session"]) == {"first", "second"}
+
+
+def test_sessions_of_a_gpu_that_never_changes_agree_exactly(recorded):
+    found, table = recorded
+    for key, landscape in found.items():
+        told = agreement(landscape, table[table["workload"] == key])
+        assert list(told["session"]) == ["first", "second"]
+        assert told["spearman"].to_numpy() == pytest.approx(1, abs=0.02)
+        assert told["offset"].to_numpy() == pytest.approx(1, abs=0.01)
+        assert told["optimum_ratio"].to_numpy() == pytest.approx(1, abs=0.01)
+
+
+def test_a_slower_day_shows_as_an_offset_and_moves_replay_but_not_its_judge(recorded):
+    found, table = recorded
+    landscape = found[WORKLOADS[0]]
+    slower = table[table["session"] == "first"].copy()
+    slower["samples_us"] = [1.1 * np.asarray(samples) for samples in slower["samples_us"]]
+    told = agreement(landscape, slower)
+    assert told["offset"].item() == pytest.approx(1.1, abs=0.01)
+    assert told["optimum_ratio"].item() == pytest.approx(1, abs=0.01)
+    days = [draw_offset(landscape, slower, seed=seed) for seed in range(20)]
+    means = {round(float(np.exp(day.mean())), 1) for day in days}
+    assert means == {1.0, 1.1}  # the recording's own day, and the slower one
+    day = next(day for day in days if day.any())
+    plain, moved = (ReplayRunner(landscape, seed=0, offset=o) for o in (None, day))
+    for runner in (plain, moved):
+        runner.submit([Proposal(0, landscape.best)])
+    at = landscape.index(landscape.best)
+    ratio = moved.next()[1].latency_us / plain.next()[1].latency_us
+    assert ratio == pytest.approx(np.exp(day[at]), rel=1e-5)
+    assert moved.judge(landscape.best) == plain.judge(landscape.best)
+
+
+def test_a_config_that_a_session_did_not_time_gets_a_deviation_that_was_seen(recorded):
+    found, table = recorded
+    landscape = found[WORKLOADS[0]]
+    mine = table[table["workload"] == landscape.workload]
+    seen = np.concatenate([o[np.isfinite(o)] for o in log_offsets(landscape, mine).values()])
+    day = next(d for d in (draw_offset(landscape, mine, seed=s) for s in range(9)) if d.any())
+    assert np.isfinite(day).all()
+    assert day.min() >= seen.min() - 1e-9
+    assert day.max() <= seen.max() + 1e-9
+    assert not draw_offset(landscape, mine.iloc[:0], seed=0).any()
+
+
+def test_an_offset_of_another_landscape_is_refused(recorded):
+    found, _ = recorded
+    with pytest.raises(UsageError, match=r"one entry per config, .* got \(3,\)"):
+        ReplayRunner(found[WORKLOADS[0]], seed=0, offset=np.zeros(3))
+
+
+def test_a_session_that_could_tell_nothing_is_refused():
+    with pytest.raises(UsageError, match="near >= 1"):
+        SessionOptions(near=0.9)
+
+
+def test_a_foreign_file_is_no_session(tmp_path):
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "x.parquet").write_bytes(b"not parquet")
+    with pytest.raises(LandscapeError, match=r"must be a Parquet file, got x\.parquet"):
+        load_sessions("gpu", directory=tmp_path)
