@@ -12,8 +12,24 @@ from kt_lab.workload import Kernel, Subject, Workload
 
 # A new kernel is one line here, kernels/<module>.py and kernels/device/<module>.py.
 REGISTRY = {
+    "bmm": "bmm",
+    "depthwise_conv": "depthwise_conv",
+    "embedding_backward": "embedding_backward",
+    "fp8_blockwise_gemm": "fp8_blockwise_gemm",
+    "fp8_gemm": "fp8_gemm",
+    "gather_gemv": "gather_gemv",
+    "group_norm": "group_norm",
     "int4_gemm": "int4_gemm",
+    "layer_norm": "layer_norm",
+    "matmul": "matmul",
+    "matmul_nested": "matmul_nested",
+    "rms_norm": "rms_norm",
+    "rms_norm_backward": "rms_norm_backward",
+    "rms_norm_dense": "rms_norm_dense",
+    "rope": "rope",
+    "row_sum": "row_sum",
     "softmax": "softmax",
+    "swiglu": "swiglu",
 }
 
 

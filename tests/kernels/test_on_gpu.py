@@ -13,6 +13,36 @@ RAGGED = [
     ("int4_gemm", {"B": 1, "M": 300, "K": 1232, "N": 1008}),
     ("int4_gemm", {"B": 1, "M": 33, "K": 1234, "N": 1004}),  # K // 2 odd: no vector loads
     ("int4_gemm", {"B": 1, "M": 300, "K": 530, "N": 1004}),
+    ("bmm", {"B": 3, "M": 700, "K": 200, "N": 1000}),  # tiles that reach past a product's end
+    ("bmm", {"B": 40, "M": 300, "K": 300, "N": 60}),
+    ("bmm", {"B": 5, "M": 3, "K": 520, "N": 72}),
+    ("matmul", {"M": 1850, "K": 200, "N": 1864}),  # persistent, descriptors with ragged ends
+    ("matmul", {"M": 1850, "K": 203, "N": 1867}),  # odd rows: no descriptors, no vector loads
+    ("matmul", {"M": 13, "K": 1000, "N": 2008}),
+    ("fp8_blockwise_gemm", {"M": 1850, "K": 592, "N": 2504}),  # persistent, ragged ends
+    ("fp8_blockwise_gemm", {"M": 33, "K": 1040, "N": 1000}),
+    ("fp8_gemm", {"M": 1850, "K": 592, "N": 2504}),  # persistent, descriptors with ragged ends
+    ("fp8_gemm", {"M": 300, "K": 515, "N": 1003}),  # odd rows: no descriptors, no vector loads
+    ("fp8_gemm", {"M": 33, "K": 1040, "N": 1000}),
+    ("layer_norm", {"M": 333, "N": 777}),
+    ("layer_norm", {"M": 37, "N": 5003}),
+    ("rms_norm", {"M": 1333, "N": 125}),  # short rows: many to a tile
+    ("rms_norm", {"M": 333, "N": 5003}),
+    ("rms_norm_backward", {"M": 333, "N": 777}),  # more row blocks than programs
+    ("rms_norm_backward", {"M": 1037, "N": 5003}),
+    ("group_norm", {"B": 2, "G": 3, "D": 5, "H": 33, "W": 41}),
+    ("group_norm", {"B": 2, "G": 2, "D": 3, "H": 130, "W": 131}),  # programs wait for each other
+    ("swiglu", {"M": 333, "N": 5003}),  # odd row length: no vector loads
+    ("swiglu", {"M": 1337, "N": 4104}),
+    ("rope", {"B": 3, "S": 337, "H": 9, "HK": 2, "D": 80}),
+    ("row_sum", {"M": 33, "N": 100_008}),  # shares of unequal length
+    ("row_sum", {"M": 5, "N": 70_001}),
+    ("gather_gemv", {"E": 5, "T": 3, "N": 333, "K": 2008}),
+    ("gather_gemv", {"E": 2, "T": 3, "N": 1003, "K": 9001}),
+    ("embedding_backward", {"V": 997, "T": 1003, "D": 328}),
+    ("embedding_backward", {"V": 50, "T": 777, "D": 1501}),  # many equal tokens, odd rows
+    ("depthwise_conv", {"B": 3, "H": 29, "W": 27, "C": 40, "R": 3}),
+    ("depthwise_conv", {"B": 5, "H": 31, "W": 37, "C": 104, "R": 7}),
 ]
 
 

@@ -146,9 +146,12 @@ def _texts(kernel: Any) -> dict[str, str]:
 def one_line(error: BaseException, *, limit: int = 200) -> str:
     """Returns an exception as one line: its type, and the first and last line of its message.
 
-    Triton begins with where it was ("at 49:16:") and ends with why.
+    Triton begins with where it was ("at 49:16:") and ends with why; where it only points ("^"),
+    the exception that caused it says why.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    if lines[-1].strip("^") == "" and error.__cause__ is not None:
+        lines[-1] = one_line(error.__cause__)
     # ptxas errors end with a command line full of paths, which say nothing about the config
     lines = [line for line in lines if not line.startswith("Repro command")]
     told = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"

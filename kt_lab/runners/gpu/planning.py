@@ -1,15 +1,17 @@
 """What a recording needs to know of device code without launching it."""
 
 import hashlib
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kt_lab.kernels import device_module
+from kt_lab.kernels import REGISTRY, device_module
 from kt_lab.space import ParameterSpace
 from kt_lab.workload import Subject
 
-_DEVICE = "kt_lab.kernels.device"
+_KERNELS = "kt_lab.kernels"
+_DEVICE = "kt_lab.kernels.device"  # the contract, which is no part of any one kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,13 @@ def launch_key(launch: Any) -> str:
 
 
 def sources(kernel: str) -> list[str]:
-    """Returns the modules that define a kernel: its space, its device code, and what that uses."""
-    device = device_module(kernel)
-    used = {
-        name
-        for value in vars(device).values()
-        if (name := getattr(value, "__module__", "") or "").startswith(f"{_DEVICE}.")
-    }
-    return [f"kt_lab.kernels.{kernel}", device.__name__, *sorted(used - {device.__name__})]
+    """Returns the modules that define a kernel: its space, its device code, and what those use."""
+    first = [f"{_KERNELS}.{REGISTRY[kernel]}", device_module(kernel).__name__]
+    found, todo = set(first), list(first)
+    while todo:
+        module = importlib.import_module(todo.pop())
+        names = {getattr(value, "__module__", None) or "" for value in vars(module).values()}
+        used = {name for name in names if name.startswith(f"{_KERNELS}.") and name != _DEVICE}
+        todo += sorted(used - found)
+        found |= used
+    return first + sorted(found - set(first))
