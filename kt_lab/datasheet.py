@@ -1,31 +1,66 @@
 """The datasheet: one row of facts per recorded landscape, computed from the data."""
 
+import json
+from functools import lru_cache
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
-from kt_lab.landscape import Landscape, landscapes
+from kt_lab.landscape import Landscape, data_directory, landscapes
+from kt_lab.roofline import roofline
+from kt_lab.sessions import load_sessions
+from kt_lab.stats.sessions import agreement
 from kt_lab.study import levels
 
 BEGIN = "<!-- datasheet: begin -->"
 END = "<!-- datasheet: end -->"
 _CAREFUL = 10  # samples that a visit needs before its spread says anything
+_HEADS = {
+    "workload": ("workload", "{}"),
+    "gpu": ("GPU", "{}"),
+    "configs": ("configs", "{:,}"),
+    "failed": ("failed", "{:,}"),
+    "distinct_launches": ("distinct launches", "{:,}"),
+    "optimum_us": ("optimum µs", "{:.2f}"),
+    "default_us": ("default µs", "{:.2f}"),
+    "median_over_best": ("median / best", "{:.2f}"),
+    "within_1_percent": ("within 1 %", "{:.1%}"),
+    "within_5_percent": ("within 5 %", "{:.1%}"),
+    "noise_cv": ("noise (CV)", "{:.1%}"),
+    "noise_floor": ("noise floor", "{:.4f}"),
+    "sessions": ("sessions", "{}"),
+    "session_offsets": ("session offsets", "{}"),
+    "spearman": ("Spearman", "{:.3f}"),
+    "optimum_moves": ("optimum elsewhere", "{:.3f}"),
+    "floor_us": ("roofline µs", "{:.2f}"),
+    "bound": ("bound by", "{}"),
+    "share_of_roofline": ("share of it", "{:.0%}"),
+    "vendor": ("vendor", "{}"),
+    "vendor_us": ("vendor µs", "{:.2f}"),
+    "ratio_to_vendor": ("ratio to vendor", "{:.2f}"),
+    "ratio_to_compiled": ("to torch.compile", "{:.2f}"),
+}
 
 
 def datasheet() -> pd.DataFrame:
-    """Returns one row per shipped landscape, sorted by kernel, workload and GPU."""
+    """Returns one row per shipped landscape, sorted by kernel, workload and GPU.
+
+    Columns as in `markdown`; `session_offsets`: the lowest and the highest median of session /
+    recording; `spearman`: the lowest rank correlation of a session with the recording;
+    `optimum_moves`: how much slower the recorded best was than a session's own best, at worst.
+    Missing where no session or comparison was made.
+    """
     return pd.DataFrame([_row(Landscape.load(entry.path)) for entry in landscapes()])
 
 
 def _row(landscape: Landscape) -> dict:
-    manifest = landscape.manifest
     latency = landscape.latency_us
     optimum = landscape.optimum_us
     ok = np.isfinite(latency)
-    known = levels(landscape.workload, gpu=landscape.gpu)
     spread = [np.std(s) / np.mean(s) for s in landscape.samples[0] if len(s) >= _CAREFUL]
-    beside = float(np.median(manifest["baseline"]["beside_us"]))
-    vendor = float(np.median(manifest["baseline"]["samples_us"]))
     good = landscape.table[landscape.table["status"] == "ok"]
+    bounds = roofline(landscape.manifest)
     return {
         "workload": landscape.workload,
         "gpu": landscape.gpu,
@@ -36,41 +71,119 @@ def _row(landscape: Landscape) -> dict:
         "optimum_us": optimum,
         "default_us": float(latency[landscape.space.index(landscape.space.default)]),
         "median_over_best": float(np.nanmedian(latency)) / optimum,
-        "within_1_percent": int((latency[ok] <= 1.01 * optimum).sum()),
-        "within_5_percent": int((latency[ok] <= 1.05 * optimum).sum()),
+        "within_1_percent": float((latency[ok] <= 1.01 * optimum).mean()),
+        "within_5_percent": float((latency[ok] <= 1.05 * optimum).mean()),
         "noise_cv": float(np.median(spread)),
-        "noise_floor": known["noise_floor"],
-        "bytes_floor_us": manifest["bytes_floor_us"],
-        "share_of_bytes_floor": manifest["bytes_floor_us"] / optimum,
-        "vendor_us": vendor,
-        "latency_ratio_to_vendor": beside / vendor,
+        "noise_floor": levels(landscape)["noise_floor"],
+        **_sessions(landscape),
+        "bytes_floor_us": bounds.bytes_us,
+        "floor_us": bounds.floor_us,
+        "bound": bounds.bound,
+        "share_of_roofline": bounds.share(optimum),
+        **_vendors(landscape),
     }
+
+
+def _sessions(landscape: Landscape) -> dict:
+    readings = _readings(landscape.gpu, data_directory())
+    told = agreement(landscape, readings[readings["workload"] == landscape.workload])
+    if told.empty:
+        missing = {"session_offsets": None, "spearman": None, "optimum_moves": None}
+        return {"sessions": 1} | missing
+    return {
+        "sessions": 1 + len(told),
+        "session_offsets": f"{told['offset'].min():.3f} to {told['offset'].max():.3f}",
+        "spearman": float(told["spearman"].min()),
+        "optimum_moves": float(told["optimum_ratio"].max()),
+    }
+
+
+@lru_cache(maxsize=4)
+def _readings(gpu: str, data: Path) -> pd.DataFrame:
+    return load_sessions(gpu, directory=data / "sessions")
+
+
+def _vendors(landscape: Landscape) -> dict:
+    baseline = landscape.manifest["baseline"]
+    ours, theirs = np.median(baseline["beside_us"]), np.median(baseline["samples_us"])
+    compiled = _compiled(landscape.gpu, data_directory()).get(landscape.workload)
+    return {
+        "vendor": baseline["name"],
+        "vendor_us": float(theirs),
+        "ratio_to_vendor": float(ours / theirs),
+        "ratio_to_compiled": compiled,
+    }
+
+
+@lru_cache(maxsize=4)
+def _compiled(gpu: str, data: Path) -> dict[str, float]:
+    """Returns best config / torch.compile per workload, where `kt-lab evidence vendors` ran."""
+    path = data / "evidence" / f"vendors-{gpu}.json"
+    if not path.exists():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return {
+        row["workload"]: float(np.median(row["kt_lab_us"]) / np.median(row["compiled_us"]))
+        for row in rows
+        if "compiled_us" in row
+    }
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns one row per kernel and GPU of a datasheet.
+
+    Returns:
+        kernel, gpu, workloads, configs, failed, distinct_launches, best_share (of the roofline,
+        over workloads), ratio_to_vendor (geometric mean over workloads).
+    """
+    rows = []
+    kernel = table["workload"].str.partition("/")[0]
+    for (name, gpu), part in table.groupby([kernel, "gpu"], sort=True):
+        rows.append(
+            {
+                "kernel": name,
+                "gpu": gpu,
+                "workloads": len(part),
+                "configs": int(part["configs"].sum()),
+                "failed": int(part["failed"].sum()),
+                "distinct_launches": int(part["distinct_launches"].sum()),
+                "best_share": float(part["share_of_roofline"].max()),
+                "ratio_to_vendor": float(np.exp(np.log(part["ratio_to_vendor"]).mean())),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+_SUMMARY_HEADS = {
+    "kernel": ("kernel", "{}"),
+    "gpu": ("GPU", "{}"),
+    "workloads": ("workloads", "{}"),
+    "configs": ("configs", "{:,}"),
+    "failed": ("failed", "{:,}"),
+    "distinct_launches": ("distinct launches", "{:,}"),
+    "best_share": ("best share of the roofline", "{:.0%}"),
+    "ratio_to_vendor": ("ratio to vendor (geomean)", "{:.2f}"),
+}
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Returns the datasheet as a Markdown table with short headings."""
-    heads = {
-        "workload": ("workload", "{}"),
-        "gpu": ("GPU", "{}"),
-        "configs": ("configs", "{:,}"),
-        "failed": ("failed", "{}"),
-        "distinct_binaries": ("distinct binaries", "{:,}"),
-        "distinct_launches": ("distinct launches", "{:,}"),
-        "optimum_us": ("optimum µs", "{:.2f}"),
-        "default_us": ("default µs", "{:.2f}"),
-        "median_over_best": ("median / best", "{:.2f}"),
-        "within_1_percent": ("configs within 1 %", "{}"),
-        "within_5_percent": ("within 5 %", "{}"),
-        "noise_cv": ("noise (CV)", "{:.1%}"),
-        "noise_floor": ("noise floor", "{:.4f}"),
-        "bytes_floor_us": ("bytes floor µs", "{:.2f}"),
-        "share_of_bytes_floor": ("share of it", "{:.0%}"),
-        "vendor_us": ("torch µs", "{:.2f}"),
-        "latency_ratio_to_vendor": ("latency ratio to torch", "{:.2f}"),
-    }
+    """Returns the datasheet as Markdown: a sentence, a table per kernel, one per landscape."""
+    said = (
+        f"{len(table)} landscapes of {table['workload'].nunique()} workloads and "
+        f"{table['workload'].str.partition('/')[0].nunique()} kernels on "
+        f"{table['gpu'].nunique()} GPUs: {table['configs'].sum():,} measured configs, "
+        f"{table['failed'].sum():,} of them failures."
+    )
+    return "\n\n".join([said, _table(summary(table), _SUMMARY_HEADS), _table(table, _HEADS)])
+
+
+def _table(table: pd.DataFrame, heads: dict[str, tuple[str, str]]) -> str:
     lines = ["| " + " | ".join(head for head, _ in heads.values()) + " |"]
     lines.append("|" + " --- |" * len(heads))
     for row in table.to_dict("records"):
-        cells = [form.format(row[name]) for name, (_, form) in heads.items()]
+        cells = [
+            "" if pd.isna(row[name]) else form.format(row[name])
+            for name, (_, form) in heads.items()
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

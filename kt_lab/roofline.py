@@ -4,39 +4,62 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Dense tensor throughput in FLOP/s by compute capability and element type (integers as bfloat16,
-# to which they are unpacked). Source: NVIDIA H100 and H200 datasheets, SXM, without sparsity.
-_PEAK_FLOPS = {
-    "9.0": {
-        "bfloat16": 989.4e12,
-        "float16": 989.4e12,
-        "float8_e4m3fn": 1978.9e12,
-        "float32": 494.7e12,  # as TF32
-    }
+# Dense peak of the fastest units for an element type, operations per second, by the GPU's short
+# name. Source: NVIDIA's data sheets of A100, H100 SXM and H200 SXM (half of what they print "with
+# sparsity"); TF32 stands for float32, and packed integers are unpacked to bfloat16.
+_HOPPER = {
+    "float16": 989.4e12,
+    "bfloat16": 989.4e12,
+    "int4": 989.4e12,
+    "float32": 494.7e12,
+    "float8_e4m3fn": 1978.9e12,
+}
+PEAK_FLOPS = {
+    "a100": {"float16": 312e12, "bfloat16": 312e12, "int4": 312e12, "float32": 156e12},
+    "h100": _HOPPER,
+    "h200": _HOPPER,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """What bounds a workload on one GPU.
+    """What a workload costs a GPU at least: the higher of its two floors cannot be beaten.
 
     Attributes:
-        bytes_us: Microseconds to move its bytes once at the copy bandwidth measured there.
-        flops_us: Microseconds of its arithmetic at the published tensor throughput; None where
-            none is known.
+        bytes_moved: Bytes that must cross device memory.
+        flops: Operations of the textbook algorithm.
+        bytes_per_s: The GPU's measured copy speed.
+        flops_per_s: Its dense peak at the workload's dtype (`PEAK_FLOPS`); None: unknown.
     """
 
-    bytes_us: float
-    flops_us: float | None
+    bytes_moved: int
+    flops: int
+    bytes_per_s: float
+    flops_per_s: float | None
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte."""
+        return self.flops / self.bytes_moved
+
+    @property
+    def bytes_us(self) -> float:
+        """Microseconds to move each byte once."""
+        return self.bytes_moved / self.bytes_per_s * 1e6
+
+    @property
+    def flops_us(self) -> float | None:
+        """Microseconds to compute at peak; None: the peak is unknown."""
+        return self.flops / self.flops_per_s * 1e6 if self.flops_per_s else None
 
     @property
     def floor_us(self) -> float:
-        """The higher of the two: nothing can be faster, in microseconds."""
+        """The higher of the known floors, in microseconds: nothing can be faster."""
         return max(self.bytes_us, self.flops_us or 0.0)
 
     @property
     def bound(self) -> str:
-        """Which of the two is the higher: "memory" or "arithmetic"."""
+        """Which floor is the higher: "memory" or "arithmetic"."""
         return "memory" if self.floor_us == self.bytes_us else "arithmetic"
 
     def share(self, latency_us: float) -> float:
@@ -45,15 +68,11 @@ class Roofline:
 
 
 def roofline(manifest: Mapping[str, Any]) -> Roofline:
-    """Returns the roofline of a recorded workload.
+    """Returns the floors of a recorded workload on its GPU, at its measured copy speed.
 
     Args:
-        manifest: A landscape's: bytes_floor_us, flops, dtype and the facts of its GPU.
+        manifest: A landscape's: bytes_moved, bytes_floor_us, flops, dtype and gpu.
     """
-    capability = manifest["facts"][0].get("capability", "")
-    peaks = _PEAK_FLOPS.get(capability, {})
-    peak = peaks.get(manifest["dtype"], peaks.get("bfloat16"))
-    return Roofline(
-        bytes_us=float(manifest["bytes_floor_us"]),
-        flops_us=None if peak is None else manifest["flops"] / peak * 1e6,
-    )
+    speed = manifest["bytes_moved"] / manifest["bytes_floor_us"] * 1e6
+    peak = PEAK_FLOPS.get(manifest["gpu"], {}).get(manifest["dtype"])
+    return Roofline(manifest["bytes_moved"], manifest["flops"], speed, peak)

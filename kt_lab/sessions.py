@@ -80,7 +80,7 @@ def load_sessions(gpu: str, *, workload: str | None = None, directory=None) -> p
     found = [_load(path, workload) for path in sorted(folder.glob("*.parquet"))]
     found = [frame for frame in found if len(frame)]
     if not found:
-        return pd.DataFrame(columns=["session", *_COLUMNS])
+        return pd.DataFrame(columns=["session", *_COLUMNS]).astype({"control": bool})
     return pd.concat(found, ignore_index=True)
 
 

@@ -3,7 +3,7 @@ import pytest
 from kt_lab import load_landscape
 from kt_lab.roofline import Roofline, roofline
 
-FACTS = {"facts": [{"capability": "9.0"}], "bytes_floor_us": 10.0, "dtype": "bfloat16"}
+FACTS = {"gpu": "h200", "bytes_floor_us": 10.0, "bytes_moved": 1000, "dtype": "bfloat16"}
 
 
 def test_the_higher_floor_binds():
@@ -24,7 +24,9 @@ def test_narrower_elements_double_the_arithmetic():
 
 
 def test_an_unknown_gpu_has_a_memory_floor_only():
-    assert roofline(FACTS | {"facts": [{}], "flops": 10**12}) == Roofline(10.0, None)
+    roof = roofline(FACTS | {"gpu": "toy", "flops": 10**12})
+    assert roof == Roofline(1000, 10**12, 1e8, None)
+    assert (roof.flops_us, roof.floor_us, roof.bound) == (None, 10.0, "memory")
 
 
 @pytest.mark.parametrize("key", ["softmax/8192x8192", "int4_gemm/1x2048x2048x2048"])
