@@ -7,7 +7,7 @@ from kt_lab.workload import Workload
 # Ragged rows, pixels and channels, filters larger than the image, two images.
 SHAPES = [
     {"B": 1, "H": 5, "W": 2, "C": 3, "R": 3},
-    {"B": 1, "H": 5, "W": 1, "C": 3, "R": 5},
+    {"B": 1, "H": 4, "W": 1, "C": 3, "R": 5},
     {"B": 2, "H": 1, "W": 1, "C": 17, "R": 1},
 ]
 

@@ -46,7 +46,7 @@ def test_every_path_agrees_with_the_reference(interpret, distinct_cases, pairwis
 
 @pytest.mark.slow
 def test_every_distinct_config_agrees_with_the_reference(interpret, distinct_cases):
-    shapes = [*SHAPES, {"M": 2100, "N": 2100}]
+    shapes = [*SHAPES, {"M": 9, "N": 1100}]
     cases = [c for shape in shapes for c in distinct_cases("swiglu", **shape)]
     assert not _problems(cases, interpret(cases))
 

@@ -46,10 +46,7 @@ def embedding_backward(
             tile = tl.load(source + cols)
         else:
             tile = tl.load(source + cols, mask=(rows[:, None] < T) & (cols < D), other=0.0)
-        if not COMBINE:
-            values = tile.to(tl.float32)
-        else:
-            values = tl.dot(picks, tile.to(picks.dtype))
+        values = tl.dot(picks, tile.to(picks.dtype)) if COMBINE else tile.to(tl.float32)
         inside = adds[:, None] if EVEN_D else adds[:, None] & (cols < D)
         tl.atomic_add(target + cols, values, mask=inside, sem="relaxed")
 
