@@ -15,6 +15,8 @@ from kt_lab.study import levels
 
 BEGIN = "<!-- datasheet: begin -->"
 END = "<!-- datasheet: end -->"
+KERNELS_BEGIN = "<!-- kernels -->"
+KERNELS_END = "<!-- /kernels -->"
 _CAREFUL = 10  # samples that a visit needs before its spread says anything
 _HEADS = {
     "workload": ("workload", "{}"),
@@ -164,6 +166,32 @@ _SUMMARY_HEADS = {
     "best_share": ("best share of the roofline", "{:.0%}"),
     "ratio_to_vendor": ("ratio to vendor (geomean)", "{:.2f}"),
 }
+
+
+def kernels_table(table: pd.DataFrame) -> str:
+    """Returns a Markdown table with one row per kernel: what was recorded, and how good it is.
+
+    Args:
+        table: A datasheet.
+    """
+    told = summary(table)
+    gpus = sorted(told["gpu"].unique())
+    rows = []
+    for kernel, part in told.groupby("kernel", sort=True):
+        row = {"kernel": f"`{kernel}`", "workloads": int(part["workloads"].max())}
+        row["configs"] = int(part["configs"].sum())
+        for gpu in gpus:
+            here = part[part["gpu"] == gpu]
+            row[f"{gpu} share"] = here["best_share"].max() if len(here) else None
+            row[f"{gpu} ratio"] = here["ratio_to_vendor"].max() if len(here) else None
+        rows.append(row)
+    heads = {name: (name, "{}") for name in ("kernel", "workloads")} | {
+        "configs": ("configs", "{:,}")
+    }
+    for gpu in gpus:
+        heads[f"{gpu} share"] = (f"best share of the roofline, {gpu.upper()}", "{:.0%}")
+        heads[f"{gpu} ratio"] = (f"latency ratio to vendor, {gpu.upper()}", "{:.2f}")
+    return _table(pd.DataFrame(rows), heads)
 
 
 def markdown(table: pd.DataFrame) -> str:
