@@ -20,6 +20,9 @@ CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
 NOT_REPEATABLE = ("search_s", "elapsed_s")  # measured on the machine that runs the searcher
 ANATOMY = {"generation": "Int16", "predicted": "float32", "twin": "boolean"}
 """Columns that older tables of runs lack: all null there; in newer ones `twin` never is."""
+JUDGED = "judged_us"
+COSTS = ("compile_s", "measure_s")
+"""Columns that a stored table may lack, to save room; `machine_s` holds their effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,6 @@ def typed(frame: pd.DataFrame) -> pd.DataFrame:
         "repetitions": "int16",
     }
     floats = ("latency_us", "judged_us", "compile_s", "measure_s", "machine_s", "search_s")
-    frame = frame.assign(**{name: None for name in ANATOMY if name not in frame})
+    frame = frame.assign(**{name: None for name in (*ANATOMY, *COSTS) if name not in frame})
     frame = frame.astype(types | dict.fromkeys(floats, "float32") | ANATOMY)
     return frame.astype(dict.fromkeys(CATEGORIES, "category"))

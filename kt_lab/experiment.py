@@ -2,21 +2,37 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, wait
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from multiprocessing import get_context
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from kt_lab.budget import Budget
 from kt_lab.capture.searcher import searcher_source, source_hash
-from kt_lab.cells import ANATOMY, NOT_REPEATABLE, Cell, recorded, run_cell, searcher_kind, typed
+from kt_lab.cells import (
+    ANATOMY,
+    COSTS,
+    JUDGED,
+    NOT_REPEATABLE,
+    Cell,
+    recorded,
+    run_cell,
+    searcher_kind,
+    typed,
+)
 from kt_lab.errors import StoreError, UsageError
 from kt_lab.provenance import provenance
+from kt_lab.runners.pool import Pool
+from kt_lab.runners.replay import judged_us
 from kt_lab.search.base import Searcher
-from kt_lab.store import Journal, read_table, write_table
+from kt_lab.store import Journal, claimed, read_table, write_table
+
+_LOOK_S = 0.2  # how often a stop is looked for while runs go on
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,8 @@ class Experiment:
         directory: Path | str | None = None,
         executor: Executor | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        on_run: Callable[[pd.DataFrame], None] | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> pd.DataFrame:
         """Computes the missing runs and returns the whole table.
 
@@ -101,31 +119,38 @@ class Experiment:
             directory: Where the journal and then `<name>.parquet` are kept; None: nowhere.
             executor: Any `concurrent.futures` executor; None: this process, in order.
             on_progress: Called with (runs done, runs in all).
+            on_run: Called with the table of every run, those of the journal first; not when the
+                whole table is stored already.
+            stop: Asked between runs; once it says yes, no other run begins, those under way are
+                finished, and what there is by then is returned, which may be an empty table. The
+                journal is kept: running again goes on from there.
         """
         cells = self.cells()
+        target = None if directory is None else Path(directory) / f"{self.name}.parquet"
+        if target is not None and target.exists():
+            return load_runs(target, expect=self.facts())
         done: dict[str, dict] = {}
-        journal = None
-        if directory is not None:
-            target = Path(directory) / f"{self.name}.parquet"
-            if target.exists():
-                return load_runs(target, expect=self.facts())
-            journal = self._open(Path(directory) / f"{self.name}.jsonl", done)
-        todo = [c for c in cells if _key(c) not in done]
-        count = len(cells) - len(todo)
-        for cell, table in _compute(todo, executor):
-            columns = {n: _plain(table[n]) for n in table.columns}
-            done[_key(cell)] = columns
-            if journal:
-                journal.append({"cell": _key(cell), "rows": columns})
-            count += 1
-            if on_progress:
-                on_progress(count, len(cells))
-        ordered = sorted(cells, key=lambda c: (c.workload, c.searcher, c.lanes, c.seed))
-        frame = _gather([done[_key(c)] for c in ordered])
-        if journal:
-            journal.close()
-            write_table(frame, target, facts=self.facts() | {"provenance": provenance()})
-            journal.path.unlink()
+        with ExitStack() as held:
+            journal = None if target is None else self._open(target, done, held)
+            for columns in done.values() if on_run else ():
+                on_run(typed(pd.DataFrame(columns)))
+            todo = [c for c in cells if _key(c) not in done]
+            with closing(_compute(todo, executor, stop or (lambda: False))) as computed:
+                for cell, table in computed:
+                    columns = {n: _plain(table[n]) for n in table.columns}
+                    done[_key(cell)] = columns
+                    if journal:
+                        journal.append({"cell": _key(cell), "rows": columns})
+                    if on_run:
+                        on_run(typed(pd.DataFrame(columns)))
+                    if on_progress:
+                        on_progress(len(done), len(cells))
+            ordered = sorted(cells, key=lambda c: (c.workload, c.searcher, c.lanes, c.seed))
+            frame = _gather([done[_key(c)] for c in ordered if _key(c) in done])
+            if journal and len(done) == len(cells):
+                facts = self.facts() | {"provenance": provenance()}
+                write_table(_slim(frame, facts), target, facts=facts)
+                journal.path.unlink()
         return frame
 
     def facts(self) -> dict[str, Any]:
@@ -141,8 +166,10 @@ class Experiment:
             "landscapes": {w: recorded(w, self.gpu).manifest["sha256"] for w in self.workloads},
         }
 
-    def _open(self, path: Path, done: dict[str, dict]) -> Journal:
-        journal = Journal(path)
+    def _open(self, target: Path, done: dict[str, dict], held: ExitStack) -> Journal:
+        path = target.with_suffix(".jsonl")
+        held.enter_context(claimed(path))
+        journal = held.enter_context(Journal(path))
         facts = json.loads(json.dumps(self.facts()))
         if not journal.records:
             journal.append({"facts": facts})
@@ -156,13 +183,9 @@ class Experiment:
         return journal
 
 
-def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
-    """Returns a pool of freshly spawned processes, one per core by default.
-
-    Forking instead would copy the locks that other threads of a Jupyter kernel hold at that
-    moment, and now and then a worker would wait for one of them forever.
-    """
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+def process_pool(workers: int | None = None) -> Pool:
+    """Returns a pool of freshly spawned processes, one per core by default."""
+    return Pool(workers)
 
 
 def load_runs(path: Path | str, *, expect: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -176,17 +199,44 @@ def load_runs(path: Path | str, *, expect: Mapping[str, Any] | None = None) -> p
                 f"stored runs must answer the same request, got other {', '.join(different)} in "
                 f"{Path(path).name}; give the experiment a new name, or move the file away"
             )
+    if JUDGED not in frame:
+        judged = _judged(frame, facts["landscapes"])
+        frame.insert(frame.columns.get_loc("latency_us") + 1, JUDGED, judged)
     return typed(frame)
+
+
+def _slim(frame: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
+    """Returns what is stored: how configs are judged follows from shipped landscapes."""
+    shipped = not any(workload.endswith(".parquet") for workload in facts["landscapes"])
+    return frame.drop(columns=JUDGED) if shipped else frame
+
+
+def _judged(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
+    """Returns what `_slim` left out, computed from the landscapes that the facts name."""
+    out = np.full(len(frame), np.nan, dtype=np.float32)
+    for (workload, gpu), rows in frame.groupby(["workload", "gpu"], observed=True):
+        landscape = recorded(workload, gpu)
+        if landscape.manifest["sha256"] != landscapes[workload]:
+            raise StoreError(
+                f"stored runs must come with the landscapes that they replayed, got another "
+                f"{workload} on {gpu} than theirs; run the experiment again"
+            )
+        visits = rows["seed"].to_numpy() % max(1, landscape.visits)
+        for visit in np.unique(visits):
+            at = frame.index.get_indexer(rows.index[visits == visit])
+            out[at] = judged_us(landscape, visit=int(visit))[frame["config"].to_numpy()[at]]
+    return out
 
 
 def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
     """Recomputes one run and returns the columns in which it differs from the stored rows.
 
-    The columns of ANATOMY are compared where the table was stored with them.
+    The columns of ANATOMY and COSTS are compared where the table was stored with them.
     """
     fresh = run_cell(cell)
-    if runs["twin"].isna().any():
-        fresh = fresh.drop(columns=list(ANATOMY))
+    absent = list(ANATOMY) if runs["twin"].isna().any() else []
+    absent += [name for name in COSTS if runs[name].isna().all()]
+    fresh = fresh.drop(columns=absent)
     stored = runs[
         (runs["workload"] == fresh["workload"].iloc[0])
         & (runs["searcher"] == cell.searcher)
@@ -218,14 +268,30 @@ def _row(given: Any) -> tuple[str, dict, str | None]:
     return f"{algorithm.__name__}@{source_hash(source)}", dict(options), source
 
 
-def _compute(cells: Sequence[Cell], executor: Executor | None):
+def _compute(cells: Sequence[Cell], executor: Executor | None, stop: Callable[[], bool]):
+    """Yields cells with their tables as they come; what is queued at the end is cancelled."""
+    left = iter(cells)
     if executor is None:
-        for cell in cells:
+        for cell in left:
+            if stop():
+                return
             yield cell, run_cell(cell)
         return
-    futures = {executor.submit(run_cell, cell): cell for cell in cells}
-    for future in as_completed(futures):
-        yield futures.pop(future), future.result()
+    most, futures = getattr(executor, "window", len(cells)), {}
+    try:
+        while True:
+            if stop():
+                left = iter(())
+                futures = {f: cell for f, cell in futures.items() if not f.cancel()}
+            for cell in islice(left, most - len(futures)):
+                futures[executor.submit(run_cell, cell)] = cell
+            if not futures:
+                return
+            for future in wait(futures, _LOOK_S, return_when=FIRST_COMPLETED).done:
+                yield futures.pop(future), future.result()
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _key(cell: Cell) -> str:
@@ -238,4 +304,6 @@ def _plain(column: pd.Series) -> list:
 
 
 def _gather(runs: Sequence[dict]) -> pd.DataFrame:
+    if not runs:
+        return pd.DataFrame()
     return typed(pd.concat([pd.DataFrame(columns) for columns in runs], ignore_index=True))

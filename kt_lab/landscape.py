@@ -19,6 +19,8 @@ from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, STATUSES, Config
 
 SCHEMA = 2
+REFERENCE_GPU = "h200"
+"""The GPU that is meant where none is named and several have been recorded."""
 _FACTS = {  # column -> dtype of what is stored once per config beside its samples
     "compile_s": "float32",
     "compile_cpu_s": "float32",
@@ -164,11 +166,15 @@ class Landscape:
         Args:
             visit: One visit's median; None for the median of all samples pooled.
         """
+        known = self.__dict__.setdefault("_medians", {})
+        if visit in known:
+            return known[visit].copy()
         out = np.full(self.space.size, np.nan)
         for at in np.flatnonzero(self.status == OK):
             kept = self.samples if visit is None else [self.samples[visit]]
             pooled = np.concatenate([s[at] for s in kept])
             out[at] = np.median(pooled) if len(pooled) else np.nan
+        known[visit] = out.copy()
         return out
 
     @cached_property
@@ -287,15 +293,18 @@ def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
 def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
     """Loads a shipped landscape by workload key ("softmax/4096x640") and, if need be, GPU.
 
-    A workload that ends in .parquet is the file of a landscape anywhere.
+    A workload that ends in .parquet is the file of a landscape anywhere. Without `gpu` it is the
+    landscape of REFERENCE_GPU, or the only one there is.
 
     Raises:
-        LandscapeError: There is none, or several GPUs have one and `gpu` is not given.
+        LandscapeError: There is none, or several GPUs have one, none of them REFERENCE_GPU.
     """
     if workload.endswith(".parquet"):
         return Landscape.load(workload)
     entries = landscapes()
     found = [e for e in entries if e.workload == workload and gpu in (None, e.gpu)]
+    if len(found) > 1:
+        found = [e for e in found if e.gpu == REFERENCE_GPU] or found
     if len(found) != 1:
         known = ", ".join(sorted({f"{e.workload} ({e.gpu})" for e in entries})) or "none"
         problem = "several; name one with gpu=" if found else "none"

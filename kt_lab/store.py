@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
@@ -62,6 +62,30 @@ class Journal:
                     f"{self.path.name} ({error}); move the file away to begin afresh, or delete "
                     "that line to keep the rest"
                 ) from None
+
+
+def claimed(path: Path | str) -> BinaryIO:
+    """Returns a journal's file with a lock on it that ends with the process, at the latest.
+
+    Raises:
+        StoreError: Another run is writing the journal.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("ab")
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        pass  # Windows: nobody keeps two runs apart there
+    except BlockingIOError:
+        file.close()
+        raise StoreError(
+            f"a journal must have one writer, got {path.name}, which another run is writing; "
+            "wait for that run or stop it, or name another path"
+        ) from None
+    return file
 
 
 def write_table(frame: pd.DataFrame, path: Path | str, *, facts: Mapping[str, Any]) -> Path:

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from kt_lab.budget import Budget
-from kt_lab.cells import ANATOMY, NOT_REPEATABLE, run_cell
+from kt_lab.cells import ANATOMY, COSTS, NOT_REPEATABLE, run_cell
 from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
 from kt_lab.experiment import Experiment, compare_cell, load_runs, process_pool
-from kt_lab.store import write_table
+from kt_lab.store import read_table, write_table
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
 SEARCHERS = ("random", "pattern", "lfbo_pattern", "tpe")
@@ -70,6 +70,33 @@ def test_stored_runs_are_read_back_and_recomputed_exactly(serial, tmp_path):
     pd.testing.assert_frame_equal(_repeatable(stored), _repeatable(serial))
     for cell in experiment.cells()[::5]:
         assert compare_cell(stored, cell) == []
+
+
+def test_how_a_config_is_judged_is_not_stored_but_comes_from_the_landscape(serial, tmp_path):
+    experiment = _experiment()
+    experiment.run(directory=tmp_path)
+    path = tmp_path / "small.parquet"
+    frame, facts = read_table(path)
+    assert "judged_us" not in frame
+    assert load_runs(path)["judged_us"].equals(serial["judged_us"])
+    workload = facts["landscapes"].popitem()[0]
+    other = facts["landscapes"] | {workload: "0" * 64}
+    write_table(frame, path, facts=facts | {"landscapes": other})
+    law = f"must come with the landscapes .* got another {workload}"
+    with pytest.raises(StoreError, match=law):
+        load_runs(path)
+
+
+def test_a_table_stored_without_costs_is_compared_in_what_it_has(serial, tmp_path):
+    experiment = _experiment()
+    experiment.run(directory=tmp_path)
+    path = tmp_path / "small.parquet"
+    frame, facts = read_table(path)
+    write_table(frame.drop(columns=list(COSTS)), path, facts=facts)
+    thin = load_runs(path, expect=experiment.facts())
+    assert thin[list(COSTS)].isna().all(axis=None)
+    assert set(thin) == set(serial)
+    assert compare_cell(thin, experiment.cells()[0]) == []
 
 
 def test_a_changed_run_is_noticed(serial):

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from kt_lab.errors import StoreError
 from kt_lab.runners import Runner
 from kt_lab.runners.readings import header, measured, parse, submission
-from kt_lab.store import Journal
+from kt_lab.store import Journal, claimed
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 
 
@@ -38,6 +38,8 @@ class JournaledRunner:
     Attributes:
         inner: The runner that measures.
         live: Whether its clock is the wall's.
+        path: The journal.
+        recalled: How many measurements an earlier part had taken.
     """
 
     def __init__(self, inner: Runner, path: Path | str, *, facts: Mapping[str, Any]):
@@ -54,9 +56,9 @@ class JournaledRunner:
                 or another run is writing it.
         """
         self.inner = inner
-        self.live = inner.live
+        self.live, self.path = inner.live, Path(path)
         first = header(facts)
-        self._claim = _claimed(Path(path))  # before Journal, which cuts a torn tail off
+        self._claim = claimed(path)  # before Journal, which cuts a torn tail off
         try:
             self._journal = Journal(path)
             if not self._journal.records:
@@ -67,6 +69,7 @@ class JournaledRunner:
             self._claim.close()
             raise
         self._earlier = readings = held.readings
+        self.recalled = len(readings)
         self._in_flight = held.in_flight
         self._places: dict[Config, list[int]] = defaultdict(list)  # not proposed again so far
         for place, (proposal, _, _) in enumerate(readings):
@@ -259,25 +262,6 @@ def _undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if came:
             signal.raise_signal(signal.SIGINT)
-
-
-def _claimed(path: Path) -> BinaryIO:
-    """Returns the journal's file with a lock on it that ends with the process, at the latest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("ab")
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        pass  # Windows: nobody keeps two runs apart there
-    except BlockingIOError:
-        file.close()
-        raise StoreError(
-            f"a journal must have one writer, got {path.name}, which another run is writing; "
-            "close that run's runner, or name another path"
-        ) from None
-    return file
 
 
 def _require_same(known: Mapping[str, Any], facts: Mapping[str, Any], name: str) -> None:
