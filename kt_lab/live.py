@@ -1,6 +1,5 @@
 """Live tuning: search on a real GPU, confirm what was found, store the winner."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,8 +9,9 @@ from kt_lab.budget import Budget
 from kt_lab.confirm import Confirmation, Rule, confirm
 from kt_lab.decisions import Winner, save_winner
 from kt_lab.errors import UsageError
+from kt_lab.journals import journaled, live_facts
 from kt_lab.landscape import data_directory
-from kt_lab.provenance import kernel_source, provenance
+from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.runners.journaled import JournaledRunner
 from kt_lab.runners.lent import LentRunner
@@ -110,22 +110,20 @@ def _tuned(
     runner: GpuRunner, *, searcher, options, budget, seed, finalists, rule, root, resume, on_trial
 ) -> LiveResult:
     lent = LentRunner(runner)
-    facts = _facts(runner, searcher, options, seed)
-    path = journal_path(root, facts)
-    if not resume and path.exists():
-        path.replace(path.with_suffix(f".{path.stat().st_mtime_ns}.jsonl"))
+    about = {"searcher": searcher, "options": options, "seed": seed}
+    facts = live_facts(runner, **about)
     interrupted: list[bool] = []
-    with JournaledRunner(lent, path, facts=facts) as journaled:
+    with journaled(lent, **about, directory=root, resume=resume) as kept:
         history = tune(
             make_searcher(searcher, runner.space, seed=seed, budget=budget, **options),
-            journaled,
+            kept,
             budget=budget,
             on_trial=on_trial,
             on_interrupt=lambda: interrupted.append(True),
         )
         search_s = lent.now
         try:
-            confirmation, apparent = _confirm(runner, journaled, history, finalists, rule)
+            confirmation, apparent = _confirm(runner, kept, history, finalists, rule)
         except KeyboardInterrupt:
             interrupted.append(True)
             confirmation, apparent = None, _apparent_us(history)
@@ -136,7 +134,7 @@ def _tuned(
         confirmation=confirmation,
         winner=winner,
         path=save_winner(winner, root / "winners"),
-        journal=path,
+        journal=kept.path,
         interrupted=bool(interrupted),
         startup_s=runner.startup_s,
         search_s=search_s,
@@ -157,34 +155,47 @@ def _runner_for(what: Workload | Kernel | str) -> GpuRunner:
     return GpuRunner(what.workloads[0], kernel=what)
 
 
-def journal_path(root: Path, facts: Mapping[str, Any]) -> Path:
-    """Returns where the journal of a run with these facts lies."""
-    kernel, _, name = facts["workload"].partition("/")
-    chosen = [f"{k}={v}" for k, v in sorted(facts["options"].items())]
-    stem = "-".join([facts["searcher"], *chosen, f"seed{facts['seed']}"]).replace("/", "_")
-    return root / "live" / kernel / facts["gpu"] / name / f"{stem}.jsonl"
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A confirmation, the decision that it led to, and the file of that."""
+
+    confirmation: Confirmation
+    winner: Winner
+    path: Path
 
 
-def _facts(
-    runner: GpuRunner, searcher: str, options: Mapping[str, Any], seed: int
-) -> dict[str, Any]:
-    facts = {
-        "workload": runner.workload.key,
-        "space": runner.space.fingerprint,
-        "kernel_source": kernel_source(runner.kernel),
-        "gpu": runner.facts["slug"],
-        "triton": runner.facts["triton"],
-        "protocol": runner.protocol.name,
-        "searcher": searcher,
-        "options": dict(options),
-        "seed": seed,
-    }
-    try:
-        return json.loads(json.dumps(facts))
-    except TypeError:
-        raise UsageError(
-            f"options of a run that is stored must be numbers, texts or flags, got {options}"
-        ) from None
+def confirm_found(
+    runner: GpuRunner,
+    history: History,
+    *,
+    searcher: str,
+    options: Mapping[str, Any],
+    seed: int,
+    finalists: int = FINALISTS,
+    rule: Rule | None = None,
+    directory: Path | str | None = None,
+    elapsed_s: float = 0.0,
+) -> Confirmed:
+    """Confirms what a live search found, and stores the winner.
+
+    Args:
+        runner: An open runner on the whole space, with nothing in flight.
+        history: The search's trials.
+        searcher: Told in the winner, as `options` and `seed` are.
+        options: Of the searcher.
+        seed: Of the searcher.
+        finalists: How many of the best configs are raced.
+        rule: When the confirmation decides; None: `Rule()`.
+        directory: Winners go to <directory>/winners; None: the folder of recorded data.
+        elapsed_s: Seconds of the search.
+    """
+    facts, began = live_facts(runner, searcher=searcher, options=options, seed=seed), runner.now
+    confirmation, apparent = _confirm(runner, runner, history, finalists, rule)
+    runner.sense()
+    spent_s = elapsed_s + runner.now - began
+    winner = _winner(runner, facts, history, confirmation, apparent, spent_s)
+    root = data_directory() if directory is None else Path(directory)
+    return Confirmed(confirmation, winner, save_winner(winner, root / "winners"))
 
 
 def _apparent_us(history: History) -> dict[Config, float]:
@@ -193,7 +204,7 @@ def _apparent_us(history: History) -> dict[Config, float]:
 
 def _confirm(
     runner: GpuRunner,
-    journaled: JournaledRunner,
+    kept: GpuRunner | JournaledRunner,
     history: History,
     count: int,
     rule: Rule | None,
@@ -201,10 +212,10 @@ def _confirm(
     """Returns the confirmation, and what the search had read of each config."""
     default = runner.space.default
     if default not in {trial.config for trial in history}:
-        journaled.submit([Proposal(-1, default, origin="incumbent")])
+        kept.submit([Proposal(-1, default, origin="incumbent")])
     rest = {}
-    while journaled.pending:  # what an interrupt left in flight comes too
-        proposal, measurement = journaled.next()
+    while kept.pending:  # what an interrupt left in flight comes too
+        proposal, measurement = kept.next()
         if measurement.status == OK:
             rest[proposal.config] = measurement.latency_us
     apparent = rest | _apparent_us(history)

@@ -17,6 +17,7 @@ from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.runners.replay import judged_us
 from kt_lab.studies import GPU, LANES, NAMED, REFERENCE, WORKLOADS
 
+VENUE = "icml"
 _MOST_BARS = 8  # searchers beside the reference that grouped bars can tell apart
 _MOST_NARROW = 6  # searchers whose legend leaves room for a plot in one column
 
@@ -120,10 +121,10 @@ def ratio_tables(
 
 def latency_table(runs: pd.DataFrame) -> pd.DataFrame:
     """Returns absolute latencies per workload: optimum, floors, vendor, and every searcher."""
-    final = stats.final_latency(runs[runs["lanes"] == max(LANES)])
+    final = stats.final_latency(runs[runs["lanes"] == runs["lanes"].max()])
     rows = []
-    for workload, group in final.groupby("workload", observed=True):
-        landscape = load_landscape(str(workload), gpu=GPU)
+    for (workload, gpu), group in final.groupby(["workload", "gpu"], observed=True):
+        landscape = load_landscape(str(workload), gpu=str(gpu))
         manifest = landscape.manifest
         default = landscape.latency_us[landscape.space.index(landscape.space.default)]
         row = {
@@ -145,6 +146,8 @@ def convergence_figure(
     lanes: int,
     budget: str,
     gpu: str | None = GPU,
+    venue: str = VENUE,
+    width: str = "text",
 ) -> Drawing:
     """Draws the incumbent against trials and seconds, with optimum, noise floor, random search."""
     shown = {each.workload: each for each in (find(w, gpu=gpu) for w in workloads)}
@@ -160,7 +163,7 @@ def convergence_figure(
         ignore_index=True,
     )
     floors = {w: known[w]["noise_floor"] for w in known}
-    with plots.paper("icml", columns=2):
+    with plots.paper(venue, width=width):
         fig = plots.plot_convergence(
             trials, seconds, optimum=1.0, noise_floor=floors, expected_random=exact
         )
@@ -169,7 +172,13 @@ def convergence_figure(
 
 
 def ratio_figure(
-    runs: pd.DataFrame, *, lanes: int, budget: str, reference: str = REFERENCE
+    runs: pd.DataFrame,
+    *,
+    lanes: int,
+    budget: str,
+    reference: str = REFERENCE,
+    venue: str = VENUE,
+    width: str = "text",
 ) -> Drawing:
     """Draws the ratios to a reference: three bar charts, or rows where searchers are many."""
     tables = ratio_tables(runs, lanes=lanes, reference=reference)
@@ -179,13 +188,19 @@ def ratio_figure(
         if many
         else (plots.plot_ratio_bars, plots.caption_ratio_bars)
     )
-    with plots.paper("icml", columns=2):
+    with plots.paper(venue, width=width):
         fig = plot(*tables.values())
     return Drawing(fig, tables, caption(*tables.values(), budget=budget))
 
 
 def quality_figure(
-    runs: pd.DataFrame, *, lanes: int, budget: str, reference: str = REFERENCE
+    runs: pd.DataFrame,
+    *,
+    lanes: int,
+    budget: str,
+    reference: str = REFERENCE,
+    venue: str = VENUE,
+    width: str | None = None,
 ) -> Drawing:
     """Draws latency and wall-clock ratios jointly: a quick quitter is not fast."""
     chosen = runs[runs["lanes"] == lanes]
@@ -194,15 +209,15 @@ def quality_figure(
         "wall_clock": stats.wall_clock_ratios(chosen, reference=reference),
     }
     many = pair["latency"]["searcher"].nunique() > _MOST_NARROW
-    with plots.paper("icml", columns=1 + many):
+    with plots.paper(venue, columns=1 + many, width=width):
         fig = plots.plot_quality_vs_time(*pair.values()).figure
     return Drawing(fig, pair, plots.caption_quality_vs_time(*pair.values(), budget=budget))
 
 
-def landscape_figure() -> Drawing:
+def landscape_figure(*, venue: str = VENUE, width: str = "column") -> Drawing:
     """Draws how rare good configs are in every recorded landscape of the study."""
     profile = landscape_profile(_latencies())
-    with plots.paper("icml"):
+    with plots.paper(venue, width=width):
         fig = plots.plot_landscape_ecdf(profile).figure
     return Drawing(fig, profile, plots.caption_landscape_ecdf(profile))
 

@@ -7,22 +7,16 @@ directory, an interrupted comparison resumes.
 
 import argparse
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from kt_lab.budget import Budget
 from kt_lab.cells import recorded
-from kt_lab.comparison import budget_table, draw_all, table_text
+from kt_lab.comparison import budget_table, draw_all, request, table_text
 from kt_lab.errors import UnknownName, UsageError
-from kt_lab.experiment import Experiment, process_pool
-from kt_lab.landscape import Landscape, landscapes
-from kt_lab.provenance import provenance
-from kt_lab.search import searchers
-from kt_lab.search.peers import PEERS
+from kt_lab.experiment import process_pool
+from kt_lab.landscape import Landscape
 from kt_lab.stats.tables import check_searcher
 from kt_lab.studies import FIELD, REFERENCE, SEARCHERS, STUDIES, load_study
 
@@ -57,36 +51,10 @@ def run(args: argparse.Namespace) -> int:
         f"seeds or more each, {first['lanes']} compile lanes\n\n{table_text(table)}"
     )
     if args.figures:
-        origin = {"command": "compare", "study": args.study, "drawn_with": provenance()}
+        origin = {"command": "compare", "study": args.study}
         for name, drawing in draw_all(runs, table=table, rows=FIELD, **known).items():
             print(f"drew {drawing.save(name, directory=args.figures, provenance=origin)['pdf']}")
     return 0
-
-
-def rows_of(names: Sequence[str]) -> dict[str, Any]:
-    """Returns what runs under each name: a row of the field, a searcher or a peer."""
-    known = {name: name for name in (*searchers(), *PEERS)} | FIELD
-    for name in names:
-        if name not in known:
-            raise UnknownName("searcher", name, known)
-    return {name: known[name] for name in names}
-
-
-def find_workloads(names: Sequence[str] | None, *, gpu: str | None) -> list[str]:
-    """Returns what an Experiment runs on, for keys, kernels and files; None: all that ship.
-
-    A workload that several GPUs recorded is named by its files.
-    """
-    shipped = [each for each in landscapes() if gpu in (None, each.gpu)]
-    keys = [each.workload for each in shipped]
-    found: list[str] = []
-    for name in keys if names is None else names:
-        same = [each for each in shipped if name in (each.workload, each.kernel)]
-        if not same and not name.endswith(".parquet"):
-            raise UnknownName("workload", name, {*keys, *(each.kernel for each in shipped)})
-        several = [str(e.path) if keys.count(e.workload) > 1 else e.workload for e in same]
-        found += several or [name]
-    return list(dict.fromkeys(found))
 
 
 def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape]]:
@@ -97,15 +65,14 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape]]:
             "a comparison needs its reference and at least one other searcher, got searchers "
             f"{', '.join(names)} and reference {args.reference!r}; name it with --reference"
         )
-    workloads = find_workloads(args.workloads, gpu=args.gpu)
-    experiment = Experiment(
-        "compare",
-        workloads,
-        rows_of(names),
+    experiment = request(
+        names,
+        args.workloads,
         seeds=5 if args.seeds is None else args.seeds,
-        budget=Budget(trials=200 if args.trials is None else args.trials),
-        lanes=(args.lanes,),
+        trials=200 if args.trials is None else args.trials,
+        lanes=args.lanes,
         gpu=args.gpu,
+        name="compare",
     )
     last = time.monotonic()
 
@@ -118,7 +85,7 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape]]:
     pool = process_pool(args.workers) if args.workers > 1 else nullcontext()
     with pool as executor:
         runs = experiment.run(directory=args.directory, executor=executor, on_progress=progress)
-    return runs, [recorded(name, args.gpu) for name in workloads]
+    return runs, [recorded(name, args.gpu) for name in experiment.workloads]
 
 
 def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None]:

@@ -4,7 +4,6 @@ import argparse
 import random
 from pathlib import Path
 
-from kt_lab.provenance import provenance
 from kt_lab.store import read_table
 from kt_lab.studies import LANES, headline, load_study, stored
 from kt_lab.study import draw_all, latency_table, ratio_tables, spot_check
@@ -35,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
         "runs": f"data/runs/{experiment.name}/{experiment.name}.parquet",
         "study": {k: facts[k] for k in ("searchers", "seeds", "budget", "lanes", "landscapes")},
         "computed_with": facts["provenance"],
-        "drawn_with": provenance(),
     }
     for name, drawing in draw_all(runs, experiment).items():
         paths = drawing.save(name, directory=args.directory, provenance=origin)

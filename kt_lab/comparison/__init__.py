@@ -19,6 +19,7 @@ from kt_lab.comparison.figures import (
     ratio_figure,
     significance_figure,
 )
+from kt_lab.comparison.requests import compare, open_runs, request, stored_runs
 from kt_lab.comparison.tables import (
     budget_table,
     landscapes_of,
@@ -29,25 +30,39 @@ from kt_lab.comparison.tables import (
     running_time_table,
     significance_table,
 )
+from kt_lab.comparison.watching import (
+    finished_part,
+    incumbent_figure,
+    target_figure,
+    target_tables,
+)
 from kt_lab.comparison.words import display_table, table_text
 
 __all__ = [
     "anatomy_figure",
     "budget_figure",
     "budget_table",
+    "compare",
     "convergence_figure",
     "display_table",
     "draw_all",
+    "finished_part",
+    "incumbent_figure",
     "landscapes_of",
     "leaders",
     "methodology_table",
+    "open_runs",
     "optima_table",
     "power_table",
     "profiles_figure",
     "quality_figure",
     "ratio_figure",
+    "request",
     "running_time_table",
     "significance_figure",
     "significance_table",
+    "stored_runs",
     "table_text",
+    "target_figure",
+    "target_tables",
 ]

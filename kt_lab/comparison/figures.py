@@ -1,6 +1,6 @@
 """Drawings of a comparison, at the width of a paper's text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -20,9 +20,8 @@ from kt_lab.plots.captions import evidence, limits
 from kt_lab.stats.surrogates import calibration, model_choices, surrogate_quality
 from kt_lab.stats.tables import CELL, RUN, check_searcher, single_lanes
 from kt_lab.studies import NAMED, REFERENCE
-from kt_lab.study import Drawing
+from kt_lab.study import VENUE, Drawing
 
-VENUE = "icml"
 _FEW = 6  # searchers in an anatomy
 
 
@@ -34,6 +33,7 @@ def budget_figure(
     reference: str = REFERENCE,
     landscapes: Landscapes = None,
     venue: str = VENUE,
+    width: str = "text",
 ) -> Drawing:
     """Draws how far every searcher is above the optimum at budgets, best on top.
 
@@ -43,14 +43,15 @@ def budget_figure(
         axis: Which of its axes: "spent_trials" or "elapsed_s".
         reference: As for `budget_table`.
         landscapes: Those that do not ship.
-        venue: Whose text width; see `plots.paper`.
+        venue: Whose page; see `plots.paper`.
+        width: "text" or "column".
     """
     if table is None:
         table = budget_table(runs, reference=reference, landscapes=landscapes)
     shown = table[table["axis"] == axis].reset_index(drop=True)
-    with plots.paper(venue, columns=2):
+    with plots.paper(venue, width=width):
         fig = plots.plot_budgets(shown)
-    return Drawing(fig, shown, plots.caption_budgets(shown, evidence=_evidence(runs)))
+    return Drawing(fig, shown, plots.caption_budgets(shown, evidence=evidence_of(runs)))
 
 
 def profiles_figure(
@@ -61,6 +62,7 @@ def profiles_figure(
     reference: str = REFERENCE,
     landscapes: Landscapes = None,
     venue: str = VENUE,
+    width: str = "text",
 ) -> Drawing:
     """Draws which share of targets is reached at what cost, and who is how often near the best.
 
@@ -70,16 +72,17 @@ def profiles_figure(
         x: Of the left panel: "spent_trials", "machine_s" or "elapsed_s".
         reference: Is among the leaders.
         landscapes: Those that do not ship.
-        venue: Whose text width.
+        venue: Whose page.
+        width: "text" or "column".
     """
     optima = optima_table(runs, landscapes=landscapes)
     chosen = _chosen(runs, chosen, reference)
     ecdf = stats.runtime_ecdf(runs, optima, x=x)
     final = stats.latency_at(runs, (None,), optima=optima, reference=None, resamples=1)
     profile = stats.performance_profile(final)
-    with plots.paper(venue, columns=2):
+    with plots.paper(venue, width=width):
         fig = plots.plot_profiles(ecdf, profile, chosen=chosen)
-    caption = plots.caption_profiles(ecdf, profile, evidence=_evidence(runs), chosen=chosen)
+    caption = plots.caption_profiles(ecdf, profile, evidence=evidence_of(runs), chosen=chosen)
     return Drawing(fig, {"runtime_ecdf": ecdf, "profile": profile}, caption)
 
 
@@ -90,6 +93,7 @@ def significance_figure(
     budget: float | None = None,
     x: str = "spent_trials",
     venue: str = VENUE,
+    width: str | None = None,
 ) -> Drawing:
     """Draws all pairs of searchers with their tests over workloads, the fastest in the end on top.
 
@@ -98,32 +102,50 @@ def significance_figure(
         table: From `budget_table` of these runs, for the order; None: found here.
         budget: In x; None: the end of the run.
         x: "spent_trials", "machine_s" or "elapsed_s".
-        venue: Whose text width, or column where searchers are few.
+        venue: Whose page.
+        width: "text" or "column"; None: a column where searchers are few.
     """
     tests = significance_table(runs, reference=None, budget=budget, x=x)
     tests = tests[tests["unit"] == "workload"].reset_index(drop=True)
     names = leaders(runs, table=table, reference=None, most=None)
-    with plots.paper(venue, columns=1 + (len(names) > 4)):
+    with plots.paper(venue, columns=1 + (len(names) > 4), width=width):
         fig = plots.plot_significance(tests, order=names)
     kernels = runs["kernel"].astype(str).nunique()
-    caption = plots.caption_significance(tests, kernels=kernels, evidence=_evidence(runs))
+    caption = plots.caption_significance(tests, kernels=kernels, evidence=evidence_of(runs))
     return Drawing(fig, tests, caption)
 
 
-def ratio_figure(runs: pd.DataFrame, *, reference: str = REFERENCE) -> Drawing:
+def ratio_figure(
+    runs: pd.DataFrame,
+    *,
+    reference: str = REFERENCE,
+    venue: str = VENUE,
+    width: str = "text",
+) -> Drawing:
     """Draws latency, wall-clock and convergence-time ratios: bars, or rows where many."""
     lanes = single_lanes(runs)
-    drawn = study.ratio_figure(runs, lanes=lanes, budget=_budget(runs), reference=reference)
+    page = {"venue": venue, "width": width}
+    drawn = study.ratio_figure(
+        runs, lanes=lanes, budget=budget_of(runs), reference=reference, **page
+    )
     return _limited(drawn, runs)
 
 
 def quality_figure(
-    runs: pd.DataFrame, *, chosen: Sequence[str] | None = None, reference: str = REFERENCE
+    runs: pd.DataFrame,
+    *,
+    chosen: Sequence[str] | None = None,
+    reference: str = REFERENCE,
+    venue: str = VENUE,
+    width: str | None = None,
 ) -> Drawing:
     """Draws quality against time of a few searchers; None: the `leaders`."""
     few = _only(runs, _chosen(runs, chosen, reference))
     lanes = single_lanes(runs)
-    drawn = study.quality_figure(few, lanes=lanes, budget=_budget(few), reference=reference)
+    page = {"venue": venue, "width": width}
+    drawn = study.quality_figure(
+        few, lanes=lanes, budget=budget_of(few), reference=reference, **page
+    )
     return _limited(drawn, few)
 
 
@@ -134,6 +156,8 @@ def convergence_figure(
     chosen: Sequence[str] | None = None,
     reference: str = REFERENCE,
     landscapes: Landscapes = None,
+    venue: str = VENUE,
+    width: str = "text",
 ) -> Drawing:
     """Draws the incumbents of a few searchers against trials and seconds.
 
@@ -143,6 +167,8 @@ def convergence_figure(
         chosen: Searchers; None: the `leaders`.
         reference: Is among the leaders.
         landscapes: Those that do not ship.
+        venue: Whose page.
+        width: "text" or "column".
     """
     known = {each.workload: each for each in landscapes_of(runs, landscapes)}
     if workloads is None:
@@ -152,7 +178,8 @@ def convergence_figure(
     few = _only(runs, _chosen(runs, chosen, reference))
     few = few[few["gpu"].isin([each.gpu for each in shown])]
     lanes = single_lanes(runs)
-    return study.convergence_figure(few, shown, lanes=lanes, budget=_budget(few))
+    page = {"venue": venue, "width": width}
+    return study.convergence_figure(few, shown, lanes=lanes, budget=budget_of(few), **page)
 
 
 def anatomy_figure(
@@ -163,6 +190,7 @@ def anatomy_figure(
     table: pd.DataFrame | None = None,
     reference: str = REFERENCE,
     venue: str = VENUE,
+    width: str = "text",
 ) -> Drawing:
     """Draws what a few searchers did: what they asked for, what it brought, what models knew.
 
@@ -172,7 +200,8 @@ def anatomy_figure(
         rows: Row name -> registered name, or (name, options), as in Experiment.
         table: From `budget_table` of these runs, for the leaders; None: found here.
         reference: Is among the leaders.
-        venue: Whose text width.
+        venue: Whose page.
+        width: "text" or "column".
     """
     if chosen is None:
         told = [*runs.loc[runs["predicted"].notna(), "searcher"].unique(), reference]
@@ -182,10 +211,10 @@ def anatomy_figure(
     parts = stats.anatomy(few)
     choices = model_choices(few, searchers=rows)
     quality, calibrated = surrogate_quality(choices), calibration(choices)
-    with plots.paper(venue, columns=2):
+    with plots.paper(venue, width=width):
         fig = plot_anatomy(parts, quality, calibrated)
     points = {"anatomy": parts, "quality": quality, "calibration": calibrated}
-    caption = caption_anatomy(parts, quality, calibrated, budget=_budget(few))
+    caption = caption_anatomy(parts, quality, calibrated, budget=budget_of(few))
     return Drawing(fig, points, caption)
 
 
@@ -196,24 +225,42 @@ def draw_all(
     reference: str = REFERENCE,
     landscapes: Landscapes = None,
     rows: Mapping[str, Any] | None = None,
+    venue: str = VENUE,
+    width: str | None = None,
+    only: Collection[str] | None = None,
 ) -> dict[str, Drawing]:
-    """Draws every figure of a comparison, by file name; the anatomy where models predicted."""
+    """Draws every figure of a comparison, by file name; the anatomy where models predicted.
+
+    Args:
+        runs: The tidy table of runs.
+        table: From `budget_table` of these runs; None: made here.
+        reference: What the others are compared with.
+        landscapes: Those that do not ship.
+        rows: As in Experiment, for the anatomy.
+        venue: Whose page.
+        width: "text" or "column"; None: each figure's own.
+        only: Names of those that are wanted; None: all.
+    """
     known = {"landscapes": landscapes_of(runs, landscapes), "reference": reference}
-    if table is None:
+    budgets = {"quality_at_trials", "quality_at_seconds"}
+    if table is None and (only is None or not budgets.isdisjoint(only)):
         table = budget_table(runs, **known)
     chosen = {"chosen": leaders(runs, table=table, reference=reference)}
-    drawn = {
-        "quality_at_trials": budget_figure(runs, table=table),
-        "quality_at_seconds": budget_figure(runs, table=table, axis="elapsed_s"),
-        "profiles": profiles_figure(runs, **chosen, **known),
-        "significance": significance_figure(runs, table=table),
-        "ratios": ratio_figure(runs, reference=reference),
-        "quality_vs_time": quality_figure(runs, reference=reference, **chosen),
-        "convergence": convergence_figure(runs, **chosen, **known),
+    page = {"venue": venue} | ({} if width is None else {"width": width})
+    draw = {
+        "quality_at_trials": lambda: budget_figure(runs, table=table, **page),
+        "quality_at_seconds": lambda: budget_figure(runs, table=table, axis="elapsed_s", **page),
+        "profiles": lambda: profiles_figure(runs, **chosen, **known, **page),
+        "significance": lambda: significance_figure(runs, table=table, **page),
+        "ratios": lambda: ratio_figure(runs, reference=reference, **page),
+        "quality_vs_time": lambda: quality_figure(runs, reference=reference, **chosen, **page),
+        "convergence": lambda: convergence_figure(runs, **chosen, **known, **page),
     }
     if "predicted" in runs and runs["predicted"].notna().any():
-        drawn["anatomy"] = anatomy_figure(runs, rows=rows, table=table, reference=reference)
-    return drawn
+        draw["anatomy"] = lambda: anatomy_figure(
+            runs, rows=rows, table=table, reference=reference, **page
+        )
+    return {name: make() for name, make in draw.items() if only is None or name in only}
 
 
 def _chosen(runs: pd.DataFrame, chosen: Sequence[str] | None, reference: str) -> list[str]:
@@ -231,16 +278,16 @@ def _unknown(name: str, known: Mapping[str, Any]) -> None:
     raise UsageError(f"workload must be one of {', '.join(known)}, got {name!r}")
 
 
-def _budget(runs: pd.DataFrame) -> str:
+def budget_of(runs: pd.DataFrame) -> str:
     """Returns the budget of the runs in words: the most trials that any of them spent."""
     most = runs.groupby(list(RUN), observed=True)["first"].sum().max()
     return f"{int(most)} trials"
 
 
-def _evidence(runs: pd.DataFrame) -> str:
+def evidence_of(runs: pd.DataFrame) -> str:
     """Returns the sentences of what the runs rest on, and of what kernels are."""
     counts = runs.groupby([*CELL, "searcher", "lanes"], observed=True)["seed"].nunique()
-    return evidence(counts.rename("n_seeds").reset_index(), budget=_budget(runs))
+    return evidence(counts.rename("n_seeds").reset_index(), budget=budget_of(runs))
 
 
 def _limited(drawn: Drawing, runs: pd.DataFrame) -> Drawing:

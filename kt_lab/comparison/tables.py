@@ -8,8 +8,9 @@ import pandas as pd
 
 from kt_lab import stats, study
 from kt_lab.baseline import readings
+from kt_lab.cells import recorded
 from kt_lab.errors import UsageError
-from kt_lab.landscape import Landscape, load_landscape
+from kt_lab.landscape import Landscape
 from kt_lab.stats.budgets import BUDGETS, Budgets, judged_at
 from kt_lab.stats.tables import GROUP, RUN, check_searcher, single_lanes
 from kt_lab.studies import REFERENCE
@@ -27,7 +28,7 @@ def landscapes_of(runs: pd.DataFrame, given: Landscapes = None) -> list[Landscap
     known = {(each.gpu, each.workload): each for each in given or ()}
     cells = runs[["gpu", "workload"]].astype(str).drop_duplicates().sort_values(["workload"])
     return [
-        known[gpu, workload] if (gpu, workload) in known else load_landscape(workload, gpu=gpu)
+        known[gpu, workload] if (gpu, workload) in known else recorded(workload, gpu)
         for gpu, workload in cells.itertuples(index=False)
     ]
 

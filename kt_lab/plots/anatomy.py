@@ -13,7 +13,16 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 
 from kt_lab.errors import UsageError
 from kt_lab.plots.captions import counted, listed
-from kt_lab.plots.style import INK, QUIET, SMALL, new_figure, searcher_style, style_order
+from kt_lab.plots.style import (
+    INK,
+    QUIET,
+    SMALL,
+    is_narrow,
+    legend_above,
+    new_figure,
+    searcher_style,
+    style_order,
+)
 from kt_lab.stats.tables import check_columns
 
 # Fill, hatch and the hatch's colour: neutral tones, which no searcher has, apart in lightness.
@@ -32,6 +41,7 @@ ORIGINS = {
 but for the hatch."""
 _HATCHES = ("...", "**", "oo", "\\\\\\\\\\", "|||")  # of moves that are not told here
 _PANELS = dict(evaluations="trials", machine_s="machine time", gain_share="log improvement")
+_SHORT = dict(evaluations="trials", machine_s="seconds", gain_share="gain")
 _LEAST = 0.12  # of a bar: a share that is told in figures
 
 
@@ -66,11 +76,15 @@ def plot_anatomy(
     names, origins = style_order(anatomy["searcher"]), _origins(anatomy)
     fig = new_figure(height=height or 2.7 + 0.19 * len(names))
     fig.get_layout_engine().set(wspace=0.05)
-    above, below = fig.subfigures(2, 1, height_ratios=[0.9 + 0.19 * len(names), 2.0])
+    ratios = [0.9 + 0.19 * len(names), 2.0]
+    if narrow := is_narrow(fig):  # their legends have more rows
+        ratios = [ratios[0] + 0.25, ratios[1] + 0.4]
+        fig.set_figheight(height or 0.55 + fig.get_figheight())
+    above, below = fig.subfigures(2, 1, height_ratios=ratios)
     axes = above.subplots(1, 3, sharey=True)
     for ax, (column, words) in zip(axes, _PANELS.items(), strict=True):
         _bars(ax, anatomy, column, names=names, origins=origins)
-        ax.set_xlabel(f"share of {words} (%)")
+        ax.set_xlabel(f"{_SHORT[column]} (%)" if narrow else f"share of {words} (%)")
     axes[0].set_yticks(range(len(names)), [searcher_style(name).label for name in names])
     axes[0].invert_yaxis()
     ranks, chances = below.subplots(1, 2, width_ratios=[1.55, 1])
@@ -79,7 +93,7 @@ def plot_anatomy(
     _calibration(chances, calibration)
     patches = [Patch(**_look(origin), label=origin, linewidth=0) for origin in origins]
     for half, handles in ((above, patches), (below, [_line(name) for name in models])):
-        half.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
+        legend_above(half, handles)
     for ax, letter in zip((axes[0], axes[2], ranks, chances), "abcd", strict=True):
         ax.set_title(f"({letter})", loc="left")
     return fig
@@ -163,7 +177,8 @@ def _calibration(ax: Axes, calibration: pd.DataFrame) -> None:
         area = 3 + 27 * own["n_configs"].to_numpy(float) / calibration["n_configs"].max()
         ax.scatter(x, y, area, color=look.color, marker=look.marker, linewidth=0, zorder=3)
     ax.set(xlim=(0, 1), ylim=(-0.02, 1.02), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    ax.set(xlabel="predicted probability of being good", ylabel="share that was good")
+    said = "predicted" if is_narrow(ax) else "predicted probability of being good"
+    ax.set(xlabel=said, ylabel="share that was good")
     ax.grid()
 
 

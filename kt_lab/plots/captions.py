@@ -83,3 +83,56 @@ def limits(*, kernels: int, workloads: int, comparisons: int) -> str:
         f"{min(1.0, least * comparisons):.2g} after Holm's correction for "
         f"{counted(comparisons, 'comparison')}."
     )
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    "µ": r"$\mu$",
+    "μ": r"$\mu$",
+    "∞": r"$\infty$",
+    "×": r"$\times$",  # noqa: RUF001
+    "±": r"$\pm$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "–": "--",  # noqa: RUF001
+    "—": "---",
+    "’": "'",  # noqa: RUF001
+    "‘": "`",  # noqa: RUF001
+    "“": "``",
+    "”": "''",
+    "…": r"\ldots{}",
+    "\u00a0": "~",
+    "\u202f": r"\,",
+}
+
+
+def latex_text(text: str) -> str:
+    """Returns a text as LaTeX that pdflatex sets as it reads, whatever characters it holds.
+
+    A straight double quote opens and closes like a printed one. What is neither ASCII nor a
+    letter of Latin 1 nor known here becomes its code in brackets: pdflatex would stop at it.
+    """
+    parts, opened = [], False
+    for letter in text:
+        if letter == '"':
+            parts.append("''" if opened else "``")
+            opened = not opened
+        elif letter in _LATEX:
+            parts.append(_LATEX[letter])
+        elif letter.isascii() or (letter.isalpha() and ord(letter) < 0x180):
+            parts.append(letter)
+        else:
+            parts.append(f"[U+{ord(letter):04X}]")
+    return "".join(parts)

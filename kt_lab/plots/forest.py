@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from kt_lab.plots.captions import counted, evidence, interval_words, reached_by
 from kt_lab.plots.ratios import MEASURES, check_ratios, reference_of
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
-from kt_lab.plots.style import INK, SMALL, new_figure, searcher_style
+from kt_lab.plots.style import INK, SMALL, is_narrow, new_figure, searcher_style
 from kt_lab.stats.tables import UNITS, check_columns
 
 _ROW = 0.135  # inches
@@ -18,6 +18,13 @@ _STRIPE = "#f4f4f4"
 _LEAST = 0.1  # percent: what comes nearer to the optimum than that is drawn at the edge
 _ROOM = 0.25  # of the axis
 _DOTS = (0.02, 0.98)  # quantiles of the workloads' ratios that the axis holds
+_FEW_TICKS = 2  # of narrow panels
+_NARROW = {
+    "latency": "latency",
+    "wall_clock": "wall-clock",
+    "convergence_time": "conv. time",
+    "target_time": "to target",
+}
 _ENDS = ("estimate", "low", "high")
 
 
@@ -48,10 +55,13 @@ def plot_budgets(table: pd.DataFrame, *, height: float | None = None) -> Figure:
     low = max(_LEAST, 0.85 * float(above["low"].clip(lower=_LEAST).min()))
     fig, axes = _panels(names, len(panels), height=height)
     for ax, rows in zip(axes, panels, strict=True):
-        set_ratio_axis(ax.xaxis, low, 1.15 * known.max(), log=True, most=5)
-        ax.set_title(budget_words(str(rows["axis"].iloc[0]), rows["budget"].iloc[0]))
+        few = _FEW_TICKS if is_narrow(fig) else 5
+        set_ratio_axis(ax.xaxis, low, 1.15 * known.max(), log=True, most=few)
+        ax.set_title(_title(fig, str(rows["axis"].iloc[0]), rows["budget"].iloc[0]))
         _draw(ax, rows, names)
-    fig.supxlabel("latency above the optimum (%, logarithmic)", fontsize=8)
+    after = " after n trials" if table["axis"].iloc[0] == "spent_trials" else ""
+    how = f"(%){after}" if is_narrow(fig) else "(%, logarithmic)"
+    fig.supxlabel(f"latency above the optimum {how}")
     return fig
 
 
@@ -85,7 +95,8 @@ def plot_ratio_forest(
         low, high, log = ratio_limits([*means[list(_ENDS)].to_numpy(float).ravel(), *dots])
         if np.isinf(means["estimate"]).any():  # room for how many runs succeeded
             high = high * (high / low) ** _ROOM if log else high + _ROOM * (high - low)
-        set_ratio_axis(ax.xaxis, low, high, log=log)
+        most = _FEW_TICKS + 2 if is_narrow(fig) else 7
+        set_ratio_axis(ax.xaxis, low, high, log=log, most=most)
         ax.axvline(1.0, color=INK, linewidth=0.6, zorder=1)
         for row in single.itertuples():
             if np.isinf(row.estimate):
@@ -94,9 +105,19 @@ def plot_ratio_forest(
             x = min(max(row.estimate, low), high)
             ax.plot(x, at, ".", color=color, ms=3, mew=0, alpha=0.5, clip_on=False)
         _draw(ax, means.drop(columns="p90"), names)
-        ax.set_title(f"{MEASURES[str(table['measure'].iloc[0])]} ratio")
-    fig.supxlabel(f"ratio to {reference_of(latency)} (lower is better)", fontsize=8)
+        measure = str(table["measure"].iloc[0])
+        name = MEASURES[measure]
+        ax.set_title(_NARROW.get(measure, name) if is_narrow(fig) else f"{name} ratio")
+    fig.supxlabel(f"ratio to {reference_of(latency)} (lower is better)")
     return fig
+
+
+def _title(fig: Figure, axis: str, budget: float) -> str:
+    """Returns the budget in words; in one column the shortest that say it."""
+    if not is_narrow(fig):
+        return budget_words(axis, budget)
+    unit = "" if axis == "spent_trials" else " s"
+    return "end" if pd.isna(budget) else f"{budget:g}{unit}"
 
 
 def _ordered(rows: pd.DataFrame) -> list[str]:

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from kt_lab.plots.captions import listed
 from kt_lab.plots.scales import LOG_SPAN, set_ratio_axis
-from kt_lab.plots.style import legend_above, new_figure, searcher_style, style_order
+from kt_lab.plots.style import is_narrow, legend_above, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import check_columns
 
 _COSTS = {
@@ -56,7 +56,8 @@ def plot_profiles(
         ax.grid()
     left.set_xlabel(_COSTS[str(ecdf["axis"].iloc[0])])
     left.set_ylabel("share of runs and targets reached")
-    right.set_xlabel("factor over the best searcher of the workload")
+    whose = "" if is_narrow(fig) else " searcher of the workload"
+    right.set_xlabel(f"factor over the best{whose}")
     right.set_ylabel("share of workloads within")
     others = len(set(ecdf["searcher"].astype(str)) - set(names))
     handles = [_handle(name) for name in names]

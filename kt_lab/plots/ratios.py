@@ -19,6 +19,7 @@ MEASURES = {
     "latency": "latency",
     "wall_clock": "wall-clock",
     "convergence_time": "convergence-time",
+    "target_time": "time-to-target",
 }
 _NEEDED = ("measure", "scope", "searcher", "reference", "estimate", "low", "high")
 _GROUP = 0.8  # of a group's slot is bars
@@ -169,7 +170,8 @@ def _frame(ax: Axes, slots: dict, labels: dict, table: pd.DataFrame) -> None:
         before = row["kernel"]
     ax.axhline(1.0, color=INK, linewidth=0.7, zorder=3)
     ax.grid(axis="y")
-    many = len(slots) > 6
+    widest = max(len(labels[key]) for key in slots) * SMALL / 2 + SMALL  # points, and a gap
+    many = len(slots) > 6 or widest > _points_wide(ax, 1.0)
     ax.set_xticks(
         [center for center, _ in slots.values()],
         [labels[key] for key in slots],

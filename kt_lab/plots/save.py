@@ -5,6 +5,7 @@ import io
 import json
 import platform
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from kt_lab.errors import StoreError, UsageError
+from kt_lab.plots.captions import latex_text
 from kt_lab.plots.style import TRUE_TYPE
 
 _PACKAGES = ("kt_lab", "matplotlib", "numpy", "pandas", "scipy")
+_PACKAGE = Path(__file__).resolve().parents[1]
+_COMPUTES = ("baseline.py", "study.py", "stats/*.py", "comparison/*.py", "publication/*.py",
+             "plots/*.py")  # fmt: skip
 _FIXED = TRUE_TYPE | {"savefig.bbox": None}  # also for a figure drawn outside `paper`
 
 
@@ -46,27 +51,47 @@ def save_figure(
         when data is a mapping; read it with `read_points`) and "json" (caption, provenance,
         versions, size in inches, SHA-256 of the csv).
     """
-    if not name or Path(name).name != name:
-        raise UsageError(f"name must be a file stem without folders, got {name!r}")
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {kind: folder / f"{name}.{kind}" for kind in ("pdf", "png", "csv", "json")}
+    table, digest = write_points(data, name, directory=directory)
+    paths = {kind: table.with_name(f"{name}.{kind}") for kind in ("pdf", "png", "csv", "json")}
+    paths["png"].write_bytes(png_bytes(fig, dpi=300))
     with mpl.rc_context(_FIXED):
         fig.savefig(paths["pdf"], metadata={"CreationDate": None})
-    paths["png"].write_bytes(png_bytes(fig, dpi=300))
+    inches = [float(length) for length in fig.get_size_inches()]
+    facts = {"caption": caption, "inches": inches, "csv_sha256": digest}
+    write_facts(facts, paths["json"], provenance=provenance)
+    return paths
+
+
+def write_points(
+    data: pd.DataFrame | Mapping[str, pd.DataFrame], name: str, *, directory: str | Path
+) -> tuple[Path, str]:
+    """Writes <name>.csv into a folder, made when absent; returns its path and SHA-256."""
+    if not name or Path(name).name != name:
+        raise UsageError(f"name must be a file stem without folders, got {name!r}")
+    path = Path(directory) / f"{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
     table = _points(data).to_csv(index=False, lineterminator="\n").encode()
-    paths["csv"].write_bytes(table)
-    width, height = (float(inches) for inches in fig.get_size_inches())
-    facts = {
-        "caption": caption,
+    path.write_bytes(table)
+    return path, hashlib.sha256(table).hexdigest()
+
+
+def write_facts(
+    facts: Mapping[str, Any], path: Path, *, provenance: Mapping[str, Any] | None = None
+) -> Path:
+    """Writes what goes beside a figure or a table, with its origin and the versions, as JSON.
+
+    Nothing of the moment, the folder or the machine is added, so that the same inputs give the
+    same bytes.
+    """
+    told = {
+        **facts,
+        "caption_latex": latex_text(facts["caption"]),
         "provenance": dict(provenance or {}),
         "versions": {"python": platform.python_version()} | _versions(),
-        "inches": [width, height],
-        "csv_sha256": hashlib.sha256(table).hexdigest(),
     }
-    text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False, default=str)
-    paths["json"].write_text(text + "\n", encoding="utf-8")
-    return paths
+    text = json.dumps(told, indent=2, sort_keys=True, ensure_ascii=False, default=str)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
 
 
 def png_bytes(fig: Figure, *, dpi: int = 150) -> bytes:
@@ -121,4 +146,14 @@ def _versions() -> dict[str, str | None]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
-    return found
+    return found | {"kt_lab_source": _source()}
+
+
+@lru_cache(maxsize=1)
+def _source() -> str:
+    """Returns a hash of the code that computes and draws: it holds without git, too."""
+    digest = hashlib.sha256()
+    for name in _COMPUTES:
+        for path in sorted(_PACKAGE.glob(name)):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -12,11 +12,20 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from kt_lab.errors import UsageError
 from kt_lab.plots.captions import limits
-from kt_lab.plots.style import INK, SMALL, new_figure, searcher_style, style_order
+from kt_lab.plots.style import (
+    INK,
+    SMALL,
+    is_narrow,
+    legend_above,
+    new_figure,
+    searcher_style,
+    style_order,
+)
 from kt_lab.stats.tables import check_columns
 
 LEVEL = 0.05
 _WORDS = 8  # searchers up to which cells hold numbers
+_EVERY = 5  # columns have a number in a narrow figure
 _LINEAR, _NARROWEST = 1.0, 3.0  # percent: where colours stop being linear; their least range
 _LIGHT = (0.2126, 0.7152, 0.0722)  # of red, green and blue
 _TICKS = (0, 1, 3, 10, 30, 100)  # percent; the last is the furthest that colours tell apart
@@ -59,7 +68,9 @@ def plot_significance(
     bar.set_label("row over column (%)")
     labels = [f"{searcher_style(n).label}  {i}" for i, n in enumerate(names, start=1)]
     ax.set_yticks(range(len(names)), labels)
-    ax.set_xticks(range(len(names)), range(1, len(names) + 1))
+    every = 1 if len(names) <= _WORDS or not is_narrow(fig) else _EVERY
+    at = [i for i in range(len(names)) if i == 0 or (i + 1) % every == 0]
+    ax.set_xticks(at, [i + 1 for i in at])
     ax.tick_params(length=0, labelsize=SMALL if len(names) > _WORDS else 7)
     ax.tick_params(axis="x", top=True, labeltop=True, labelbottom=False, length=0)
     ax.spines[:].set_visible(False)
@@ -70,7 +81,7 @@ def plot_significance(
             _mark(INK, f"Holm-corrected p < {LEVEL} ({low} of {len(tests)} pairs)"),
             _mark("none", f"p < {LEVEL} before correction only ({few - low})"),
         ]
-        fig.legend(handles=handles, loc="outside lower center", ncols=2)
+        legend_above(fig, handles, below=True)
     return fig
 
 

@@ -1,4 +1,4 @@
-"""How figures look: venue widths, fonts, and one colour, dash and marker per searcher."""
+"""How figures look: fonts, lines, and one colour, dash and marker per searcher."""
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,21 +8,13 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 
-from kt_lab.errors import UnknownName, UsageError
-
-WIDTHS = {
-    "icml": (3.25, 6.75),
-    "aistats": (3.25, 6.75),
-    "mlsys": (3.25, 6.75),
-    "neurips": (5.5, 5.5),
-    "iclr": (5.5, 5.5),
-    "ieee": (3.5, 7.16),
-}
-"""Width in inches of one column and of the text, by venue (as in tueplots and the templates)."""
+from kt_lab.errors import UsageError
+from kt_lab.plots.venues import WIDTHS, find_venue
 
 GOLDEN = 1.618
+_NARROW = 4.5  # inches
 SMALL = 6  # points: tick labels of workloads and counts in bars
 INK = "#222222"
 QUIET = "#8a8a8a"
@@ -33,12 +25,6 @@ TRUE_TYPE = {"pdf.fonttype": 42, "ps.fonttype": 42}
 RC: dict[str, Any] = TRUE_TYPE | {
     "font.family": "STIXGeneral",  # ships with matplotlib; fits the Times of the templates
     "mathtext.fontset": "stix",
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "axes.titlesize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
     "axes.linewidth": 0.6,
     "axes.edgecolor": INK,
     "axes.labelpad": 2.5,
@@ -71,23 +57,33 @@ RC: dict[str, Any] = TRUE_TYPE | {
     "savefig.bbox": None,  # "tight" would change the width
     "text.usetex": False,
 }
-"""What `paper` sets, apart from the width: text of caption size at the final scale."""
+"""What `paper` sets, apart from the venue's width and font sizes."""
+
+
+_LARGE = ("font.size", "axes.labelsize", "axes.titlesize", "figure.labelsize")
+_SMALLER = ("xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 
 
 @contextmanager
-def paper(venue: str = "icml", *, columns: int = 1) -> Iterator[None]:
+def paper(venue: str = "icml", *, columns: int = 1, width: str | None = None) -> Iterator[None]:
     """Draws the figures made inside at a venue's width; rcParams are restored on leaving.
 
     Args:
-        venue: A name of WIDTHS.
+        venue: A name of VENUES.
         columns: 1 for one column, 2 for the full text width.
+        width: The same in words, which count before `columns`: "column" or "text".
     """
-    if venue not in WIDTHS:
-        raise UnknownName("venue", venue, WIDTHS)
+    page = find_venue(venue)
     if columns not in (1, 2):
         raise UsageError(f"columns must be 1 (one column) or 2 (the text width), got {columns}")
-    width = WIDTHS[venue][columns - 1]
-    with mpl.rc_context(RC | {"figure.figsize": (width, width / GOLDEN)}):
+    inches = page.inches(WIDTHS[columns - 1] if width is None else width)
+    small = page.font_pt - 1
+    size = {
+        "figure.figsize": (inches, inches / GOLDEN),
+        **dict.fromkeys(_LARGE, page.font_pt),
+        **dict.fromkeys(_SMALLER, small),
+    }
+    with mpl.rc_context(RC | size):
         yield
 
 
@@ -99,6 +95,11 @@ def new_figure(*, height: float | None = None) -> Figure:
     """
     width, default = mpl.rcParams["figure.figsize"]
     return Figure(figsize=(width, height or default), layout="constrained")
+
+
+def is_narrow(artist: Artist) -> bool:
+    """Whether an artist's figure is one column of two, where labels must be short."""
+    return artist.get_figure(root=True).get_size_inches()[0] < _NARROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +192,20 @@ def style_order(names: Iterable[str]) -> list[str]:
     return sorted(set(map(str, names)), key=lambda n: (known.index(n) if n in known else 99, n))
 
 
-def legend_above(fig: Figure, handles: Sequence[Artist], *, handle_length: float = 2.2) -> None:
+def legend_above(
+    fig: FigureBase, handles: Sequence[Artist], *, handle_length: float = 2.2, below: bool = False
+) -> None:
     """Adds a legend above the axes, in as few rows as the width allows, rows evenly filled.
 
     Args:
-        fig: The figure, with constrained layout, which makes the room.
+        fig: The figure, or a part of it as wide as it, with constrained layout, which makes the
+            room.
         handles: Labelled artists.
         handle_length: Of a symbol, in font sizes.
+        below: Put it below them.
     """
     size = mpl.rcParams["font.size"] * 7 / 8
-    room = fig.get_size_inches()[0] * 72 / size - 2
+    room = fig.get_figure(root=True).get_size_inches()[0] * 72 / size - 2
     letters = [len(str(handle.get_label())) for handle in handles]
     for rows in range(1, len(handles) + 1):
         columns = [letters[at : at + rows] for at in range(0, len(handles), rows)]
@@ -209,7 +214,7 @@ def legend_above(fig: Figure, handles: Sequence[Artist], *, handle_length: float
             break
     fig.legend(
         handles=handles,
-        loc="outside upper center",
+        loc=f"outside {'lower' if below else 'upper'} center",
         ncols=len(columns),
         handlelength=handle_length,
         fontsize=size,

@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import rankdata, spearmanr
 
 from kt_lab.landscape import Landscape
+from kt_lab.roofline import roofline
 from kt_lab.trial import Config
 
 _FEWEST_SHARED = 20  # configs that two landscapes must share to be compared
@@ -130,25 +131,30 @@ def carry_over(landscapes: Sequence[Landscape], *, top: int = 10) -> pd.DataFram
     """Returns what is known on one landscape of another: ranks, and what its best configs cost.
 
     Args:
-        landscapes: Of one kernel: its parameters must be the same, shapes and GPUs may differ.
+        landscapes: Of one kernel; shapes and GPUs may differ. A parameter that the target lacks
+            is left out, one that only the target has gets the target's default.
         top: How many of the best configs of A are tried on B.
 
     Returns:
-        One row per ordered pair: source, target (workload on gpu), shared (configs measured in
-        both), spearman (of their latencies), best_ratio (the best config of A on B, as latency /
-        optimum of B; infinite where it failed, missing where B's space does not hold it),
-        top_ratio (the best of A's top configs that B knows).
+        One row per ordered pair: source, target (workload on gpu), shared (configs of the
+        source measured in both), spearman (of their latencies), best_ratio (the best config of A
+        on B, as latency / optimum of B; infinite where it failed, missing where B's space does
+        not hold it), top_ratio (the best of A's top configs that B knows).
     """
-    labelled = [(f"{x.workload.partition('/')[2]} on {x.gpu}", _by_config(x)) for x in landscapes]
+    labelled = [
+        (f"{x.workload.partition('/')[2]} on {x.gpu}", _by_config(x), x.space.default)
+        for x in landscapes
+    ]
     rows = []
-    for (source, a), (target, b) in itertools.product(labelled, repeat=2):
-        shared = [c for c in a if c in b and np.isfinite(a[c]) and np.isfinite(b[c])]
+    for (source, a, _), (target, b, default) in itertools.product(labelled, repeat=2):
+        there = {c: b[t] for c in a if (t := _translated(c, default)) in b}
+        shared = [c for c in there if np.isfinite(a[c]) and np.isfinite(there[c])]
         ranked = sorted((c for c in a if np.isfinite(a[c])), key=a.get)
-        known = [b[c] for c in ranked[:top] if c in b]
+        known = [there[c] for c in ranked[:top] if c in there]
         known = [value if np.isfinite(value) else np.inf for value in known]
-        best = b.get(ranked[0], None)
+        best = there.get(ranked[0])
         enough = len(shared) >= _FEWEST_SHARED
-        pair = [[x[c] for c in shared] for x in (a, b)]
+        pair = [[x[c] for c in shared] for x in (a, there)]
         rows.append(
             {
                 "source": source,
@@ -160,6 +166,12 @@ def carry_over(landscapes: Sequence[Landscape], *, top: int = 10) -> pd.DataFram
             }
         )
     return pd.DataFrame(rows)
+
+
+def _translated(config: Config, default: Config) -> Config:
+    if config.keys() == default.keys():
+        return config
+    return Config({name: config.get(name, value) for name, value in default.items()})
 
 
 def _by_config(landscape: Landscape) -> dict[Config, float]:
@@ -199,7 +211,7 @@ def _next_step(
         for names in itertools.combinations(different, together):
             config = Config({**here, **{name: best[name] for name in names}})
             if np.isfinite(known.get(config, np.nan)):
-                changed = ", ".join(f"{n}: {here[n]} -> {best[n]}" for n in names)
+                changed = ", ".join(f"{n}: {_text(here[n])} -> {_text(best[n])}" for n in names)
                 options.append((known[config], changed, config))
         if options:
             _, changed, config = min(options, key=lambda option: option[:2])
@@ -207,12 +219,66 @@ def _next_step(
     raise AssertionError("the best config was measured, so the last step always exists")
 
 
+def _text(value: Any) -> str:
+    return "(empty)" if value == "" else str(value)
+
+
 def rank_distance(landscape: Landscape) -> float:
     """Returns the rank correlation of steps to the optimum with latency, -1..1."""
     table = fitness_distance(landscape)
-    if table["steps"].nunique() < 2:
+    if table[["steps", "ratio"]].nunique().min() < 2:
         return np.nan
     return float(np.corrcoef(rankdata(table["steps"]), rankdata(table["ratio"]))[0, 1])
+
+
+def under_the_roof(landscape: Landscape) -> pd.DataFrame:
+    """Returns how close the best, the default and the vendor's path come to the roofline.
+
+    Returns:
+        workload, gpu, label ("best", "default", "vendor"), latency_us, share (of the roofline,
+        0..1), intensity (operations per byte), flops_per_s (achieved), and the roof:
+        peak_bytes_per_s, peak_flops_per_s (null: unknown). The default has no row where it
+        failed, the vendor none where it was not timed beside the best.
+    """
+    told, bounds = landscape.manifest, roofline(landscape.manifest)
+    vendor = told.get("baseline", {}).get("samples_us", [])
+    default = landscape.latency_us[landscape.space.index(landscape.space.default)]
+    latency = {"best": landscape.optimum_us, "default": float(default)}
+    latency["vendor"] = float(np.median(vendor)) if vendor else np.nan
+    table = pd.DataFrame({"label": latency.keys(), "latency_us": latency.values()})
+    table = table.dropna(subset="latency_us").reset_index(drop=True)
+    table["share"] = bounds.share(table["latency_us"])
+    table["intensity"] = bounds.intensity
+    table["flops_per_s"] = bounds.flops / table["latency_us"] * 1e6
+    table["peak_bytes_per_s"] = bounds.bytes_per_s
+    table["peak_flops_per_s"] = bounds.flops_per_s or np.nan
+    return _told(landscape, table)
+
+
+def summary(landscape: Landscape) -> dict[str, Any]:
+    """Returns one row of an atlas: what makes a landscape easy or hard to search.
+
+    Returns:
+        workload, gpu, configs, failed (share of them), within_5_percent (share of all configs
+        within 5 % of the optimum), main_share and pair_share (of the variance of log latency:
+        all parameters added up, and the strongest pair beyond its two), local_optima (count)
+        and bad_optima (share of them more than 5 % above the best), rank_distance.
+    """
+    parts, ratio = effects(landscape), ratios(landscape)
+    optima = local_optima(landscape)["ratio"]
+    share = parts.groupby("kind")["share"]
+    return {
+        "workload": landscape.workload,
+        "gpu": landscape.gpu,
+        "configs": len(landscape.table),
+        "failed": 1 - float(np.isfinite(ratio).sum()) / len(landscape.table),
+        "within_5_percent": float((ratio <= 1.05).sum()) / len(landscape.table),
+        "main_share": float(share.sum()["main"]),
+        "pair_share": float(share.max().get("interaction", np.nan)),
+        "local_optima": len(optima),
+        "bad_optima": float((optima > 1.05).mean()),
+        "rank_distance": rank_distance(landscape),
+    }
 
 
 def _told(landscape: Landscape, table: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.stats.curves import incumbent_curves, step_values
+from kt_lab.stats.curves import incumbent_curves
 from kt_lab.stats.pairs import Bootstrap, ratio_table
 from kt_lab.stats.tables import RUN, by_cell, check_axis, single_lanes
 
@@ -37,12 +37,20 @@ def judged_at(
     points = np.array([np.inf if b is None else b for b in budgets], dtype=float)
     if points.size == 0 or not (points > 0).all():
         raise UsageError(f"budgets must be > 0 (None: the end), at least one, got {budgets}")
-    rows = []
-    curves = incumbent_curves(runs).groupby(list(RUN), observed=True, sort=True)
-    for key, run in curves:
-        found = step_values(run, points, x=check_axis(x), value="judged_us")
-        rows += [(*key, x, *at) for at in zip(points, found, strict=True)]
-    return pd.DataFrame(rows, columns=[*RUN, "axis", "budget", "judged_us"])
+    curves = incumbent_curves(runs)
+    number = curves.groupby(list(RUN), observed=True, sort=True).ngroup()
+    curves, number = curves.iloc[np.argsort(number, kind="stable")], np.sort(number)
+    first = np.flatnonzero(np.diff(number, prepend=-1))
+    at, value = curves[check_axis(x)].to_numpy(float), curves["judged_us"].to_numpy(float)
+    judged = np.full((first.size, points.size), np.inf)
+    for column, point in enumerate(points):
+        passed = np.bincount(number[at <= point], minlength=first.size)
+        found = np.where(passed > 0, value[first + np.maximum(passed, 1) - 1], np.nan)
+        judged[:, column] = np.where(np.isnan(found), np.inf, found)
+    keys = curves[list(RUN)].iloc[np.repeat(first, points.size)].reset_index(drop=True)
+    plain = {n: "int64" if n in ("lanes", "seed") else str for n in RUN}
+    budget = np.tile(points, first.size)
+    return keys.astype(plain).assign(axis=x, budget=budget, judged_us=judged.ravel())
 
 
 def workload_logs(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from kt_lab.errors import UsageError
-from kt_lab.stats.intervals import quantiles
+from kt_lab.errors import UnknownName, UsageError
+from kt_lab.stats.intervals import median_interval, quantiles
 from kt_lab.stats.tables import CELL, GROUP, RUN, by_cell, check_axis, check_columns
 from kt_lab.trial import CENSORED, OK, supersedes
 
@@ -16,6 +16,7 @@ _TRIAL = (*RUN, "trial", "config", "first", "repetitions", "status", "latency_us
 _CLOCK = ("machine_s", "search_s")
 # The last tables asked about: one study answers many questions from the same curves.
 _KNOWN: deque[tuple[tuple, pd.DataFrame]] = deque(maxlen=2)
+BANDS = ("iqr", "interval", "none")
 _SECONDS_POINTS = 200  # of a default grid of seconds: finer than a pixel column of a paper panel
 
 
@@ -159,6 +160,7 @@ def convergence_bands(
     grid: Sequence[float] | None = None,
     optima: pd.DataFrame | None = None,
     value: str = "judged_us",
+    band: str = "iqr",
 ) -> pd.DataFrame:
     """Returns median and interquartile range over seeds of the incumbent's latency.
 
@@ -174,13 +176,18 @@ def convergence_bands(
         optima: Columns `workload`, `optimum_us` and, where GPUs differ, `gpu`; latencies are
             then divided by the optimum. None: microseconds.
         value: "judged_us", or "reading_us" for what the searchers believed.
+        band: What `low` and `high` are: "iqr", the quartiles; "interval", of the median over
+            seeds, 95% (`kt_lab.stats.intervals.median_interval`; null below six seeds); "none":
+            the median.
 
     Returns:
         One row per (GROUP, point): the columns of GROUP, `axis` (the name of x), `x`, `median`,
-        `low`, `high` (quartiles), `unit` ("us" or "ratio"), `n_seeds`, `n_found` (runs with an
+        `low`, `high` (the band), `unit` ("us" or "ratio"), `n_seeds`, `n_found` (runs with an
         incumbent by then) and `n_running` (runs that had not ended before x).
     """
     check_axis(x)
+    if band not in BANDS:
+        raise UnknownName("band", band, BANDS)
     check_columns(curves, (*RUN, x, value), what="curves")
     optimum = None if optima is None else by_cell(optima, "optimum_us", what="optima")
     parts = []
@@ -188,7 +195,7 @@ def convergence_bands(
         points = _default_grid(table, x) if grid is None else np.asarray(grid, float)
         scale = 1.0 if optimum is None else optimum(cell[0], cell[2])
         for _, group in table.groupby(["searcher", "lanes"], observed=True, sort=True):
-            parts.append(_band(group, x, value, points, scale))
+            parts.append(_band(group, x, value, points, scale, kind=band))
     bands = pd.concat(parts, ignore_index=True)
     bands["unit"] = "us" if optima is None else "ratio"
     for name in ("gpu", "kernel", "workload", "searcher"):
@@ -204,7 +211,7 @@ def _default_grid(table: pd.DataFrame, x: str) -> np.ndarray:
     return np.linspace(0.0, end, _SECONDS_POINTS)
 
 
-def _band(group: pd.DataFrame, x: str, value: str, points: np.ndarray, scale: float):
+def _band(group: pd.DataFrame, x: str, value: str, points: np.ndarray, scale: float, *, kind: str):
     """Returns the rows of one searcher on one workload."""
     seeds = [run for _, run in group.groupby("seed", observed=True, sort=True)]
     latency = np.full((len(seeds), points.size), np.inf)  # (seeds, points)
@@ -214,6 +221,8 @@ def _band(group: pd.DataFrame, x: str, value: str, points: np.ndarray, scale: fl
         ends[row] = run[x].iloc[-1]
     latency /= scale
     low, median, high = quantiles(latency, (0.25, 0.5, 0.75))
+    if kind != "iqr":
+        low, high = median_interval(latency) if kind == "interval" else (median, median)
     band = pd.DataFrame({name: group[name].iloc[0] for name in GROUP}, index=range(points.size))
     band["axis"] = x
     band["x"] = points

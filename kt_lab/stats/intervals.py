@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binom
 
 from kt_lab.errors import UsageError
 from kt_lab.stats.tables import check_columns
@@ -54,6 +55,28 @@ def quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
             mixed = ranked[below] + weight * (ranked[above] - ranked[below])
         found.append(np.where(ranked[below] == ranked[above], ranked[below], mixed))
     return np.stack(found)
+
+
+def median_interval(
+    values: np.ndarray, *, confidence: float = CONFIDENCE
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the exact interval of the median along the first axis, from order statistics.
+
+    Whatever the distribution, at least `confidence` of such intervals hold the median. Fewer than
+    six values give no 95% interval: both ends are then NaN.
+
+    Args:
+        values: Shape (n, ...), n >= 1; may hold +inf, never NaN.
+        confidence: In (0, 1).
+
+    Source:
+        Conover, "Practical Nonparametric Statistics", 3rd edition 1999, section 3.2.
+    """
+    ranked = np.sort(np.asarray(values, float), axis=0)
+    rank = int(binom.ppf((1 - confidence) / 2, len(ranked), 0.5))
+    if rank == 0:
+        return np.full((2, *ranked.shape[1:]), np.nan)
+    return ranked[rank - 1], ranked[-rank]
 
 
 def log_ratio(value: np.ndarray, reference: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -134,9 +135,15 @@ def power(
         return 1.0
     shift = abs(math.log1p(difference)) / math.sqrt(variance)
     # The noncentral t as a mean over the estimated error: scipy's own is NaN for few degrees.
-    error = np.sqrt(chi2.ppf(_MIDDLES, freedom) / freedom)
+    error = _errors(freedom)
     reach = student.isf(level / 2, freedom) * error
     return float(np.mean(norm.sf(reach - shift) + norm.cdf(-reach - shift)))
+
+
+@lru_cache(maxsize=512)
+def _errors(freedom: float) -> np.ndarray:
+    """Returns evenly likely estimates of a standard deviation of 1; one search asks for many."""
+    return np.sqrt(chi2.ppf(_MIDDLES, freedom) / freedom)
 
 
 def power_table(

@@ -17,6 +17,7 @@ from kt_lab.stats.times import convergence_targets, time_to_target
 LATENCY = "latency"
 WALL_CLOCK = "wall_clock"
 CONVERGENCE = "convergence_time"
+TARGET = "target_time"
 
 
 def latency_ratios(
@@ -102,35 +103,42 @@ def convergence_time_ratios(
     reference: str = "pattern",
     within: float = 0.01,
     x: str = "elapsed_s",
+    optima: pd.DataFrame | None = None,
     **how: float,
 ) -> pd.DataFrame:
     """Returns the ratios of expected running times to a fixed target per workload.
 
-    The target is `within` above the median judged final latency of the reference and stays fixed
-    in the resampling. Runs that never reach it enter with their whole cost (see
-    `running_times`); a searcher that no run of reaches it has an infinite ratio.
+    The target is `within` above the median judged final latency of the reference, or above the
+    optimum where optima are given, and stays fixed in the resampling. Runs that never reach it
+    enter with their whole cost (see `running_times`); a searcher that no run of reaches it has an
+    infinite ratio.
 
     Args:
         runs: The tidy table of runs, of one lane count.
         reference: The searcher that sets the target and that every other is divided by.
         within: Distance of the target, as a fraction of that latency.
         x: "elapsed_s", "machine_s" or "spent_trials".
+        optima: Columns `workload`, `optimum_us` and, where GPUs differ, `gpu`; None: the target
+            is the reference's.
         **how: `confidence`, `resamples` and `seed`, as in `latency_ratios`.
 
     Returns:
         As `latency_ratios`, with `target_us` and `within`; `n_success` counts the runs that
-        reached it; `p90` and `worst` are null.
+        reached it; `p90` and `worst` are null. With optima, `measure` is "target_time".
     """
-    targets = convergence_targets(
-        final_latency(_comparable(runs)), reference=reference, within=within
-    )
+    if optima is None:
+        final = final_latency(_comparable(runs))
+        targets = convergence_targets(final, reference=reference, within=within)
+    else:
+        _comparable(runs)
+        targets = optima.assign(target_us=optima["optimum_us"] * (1 + within))
     times = time_to_target(incumbent_curves(runs), targets, x=x)
     samples = times.assign(
         amount=times["cost"], weight=times["reached"].astype(float), success=times["reached"]
     )
     return ratio_table(
         samples,
-        {"measure": CONVERGENCE, "unit": UNITS[x], "within": within},
+        {"measure": CONVERGENCE if optima is None else TARGET, "unit": UNITS[x], "within": within},
         reference=reference,
         logged=False,
         bootstrap=Bootstrap(**how),

@@ -8,9 +8,15 @@ import importlib
 from typing import Any
 
 _FACE = {
+    "ComparePanel": "kt_lab.ui.compare",
+    "CompareSession": "kt_lab.ui.comparing",
+    "ConfigInspector": "kt_lab.ui.inspector",
+    "LandscapePanel": "kt_lab.ui.landscape",
     "Session": "kt_lab.ui.session",
     "Snapshot": "kt_lab.ui.progress",
     "TunerPanel": "kt_lab.ui.tuner",
+    "roofline_figure": "kt_lab.ui.landscape_figure",
+    "slice_figure": "kt_lab.ui.landscape_figure",
 }
 
 __all__ = list(_FACE)

@@ -2,16 +2,19 @@
 
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from kt_lab.cells import recorded
 from kt_lab.errors import KtLabError, UnknownName
+from kt_lab.journals import journaled
 from kt_lab.landscape import landscapes
 from kt_lab.runners import Runner
-from kt_lab.runners.gpu.facts import gpu_name, gpu_slug, gpu_uuid
+from kt_lab.runners.gpu.facts import gpu_name, gpu_slug, gpu_uuid, read_sensors
 from kt_lab.runners.gpu.lock import holder
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import searchers
@@ -29,11 +32,13 @@ class RunnerChoice:
         label: "replay of NVIDIA H200", or the name of this machine's GPU.
         gpu: Short name of the GPU ("h200").
         uuid: Identity of this machine's GPU; None: a replay.
+        device: Its index, as CUDA counts them.
     """
 
     label: str
     gpu: str
     uuid: str | None = None
+    device: int = 0
 
     @property
     def live(self) -> bool:
@@ -41,12 +46,17 @@ class RunnerChoice:
         return self.uuid is not None
 
     def badge(self) -> str:
-        """Returns the label, and who holds the GPU."""
-        held = holder(self.uuid) if self.uuid else None
+        """Returns the label and, of a GPU, its clock, its temperature and who holds it."""
+        if not self.live:
+            return self.label
+        read = read_sensors(self.device)
+        units = (("sm_mhz", "MHz"), ("temperature_c", "°C"))
+        said = ", ".join([self.label, *(f"{read[k]:,.0f} {u}" for k, u in units if read[k])])
+        held = holder(self.uuid)
         if held is None:
-            return self.label + (" (free)" if self.live else "")
+            return f"{said} (free)"
         who = f"process {held.get('pid', 'unknown')} on {held.get('host', 'this host')}"
-        return f"{self.label} (held by {who} for {held.get('what', 'an unnamed run')})"
+        return f"{said} (held by {who} for {held.get('what', 'an unnamed run')})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +75,41 @@ class Known:
 
 
 def runner_choices(workload: Workload) -> list[RunnerChoice]:
-    """Returns where a workload may be measured: this machine's GPU first, then replays."""
-    uuid = gpu_uuid(0)
-    name = gpu_name(0) or "this machine's GPU"
-    live = [RunnerChoice(name, gpu_slug(name), uuid)] if uuid else []
+    """Returns where a workload may be measured: this machine's GPUs first, then replays."""
     recordings = [entry.gpu for entry in landscapes() if entry.workload == workload.key]
-    return live + [RunnerChoice(f"replay of {_sold_as(gpu)}", gpu) for gpu in recordings]
+    replays = [RunnerChoice(f"replay of {_sold_as(gpu)}", gpu) for gpu in recordings]
+    return [*_gpus(), *replays]
+
+
+def _gpus() -> list[RunnerChoice]:
+    """Returns this machine's GPUs; where there are several, their index is in the label."""
+    uuids: list[str] = []
+    while (uuid := gpu_uuid(len(uuids))) and uuid not in uuids:
+        uuids.append(uuid)
+    found = []
+    for device, uuid in enumerate(uuids):
+        name = gpu_name(device) or "this machine's GPU"
+        label = f"{name}, GPU {device}" if len(uuids) > 1 else name
+        found.append(RunnerChoice(label, gpu_slug(name), uuid, device))
+    return found
 
 
 def chosen(choices: Sequence[RunnerChoice], wanted: str) -> RunnerChoice:
-    """Returns the choice with that label, the live one, or the replay of a recorded GPU.
+    """Returns the choice with that label, a live one, or the replay of a recorded GPU.
 
     Args:
         choices: From `runner_choices`.
-        wanted: A label, "live", or the short name of a recorded GPU.
+        wanted: A label, "live" (the first GPU), "live:1" (the second...), or the short name of a
+            recorded GPU.
 
     Raises:
         UnknownName: None fits.
     """
     for choice in choices:
-        if wanted in (choice.label, "live" if choice.live else choice.gpu):
+        device = f"live:{choice.device}"
+        if wanted in (choice.label, *([device] if choice.live else [choice.gpu])):
+            return choice
+        if wanted == "live" and choice.live:
             return choice
     raise UnknownName("runner", wanted, [choice.label for choice in choices])
 
@@ -96,35 +121,74 @@ def searcher_names() -> list[str]:
     return [*searchers(), *(name for name in PEERS if packages[name] in installed)]
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is asked of a search, beside where it is measured.
+
+    Attributes:
+        name: Registered name of the searcher.
+        options: Its options.
+        seed: Of the searcher and of a replay.
+        lanes: Compile lanes, simulated ones in a replay.
+        afresh: Whether a live run puts the journal of an earlier part aside.
+        directory: Of journals and winners; None: the folder of recorded data.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    seed: int
+    lanes: int
+    afresh: bool = False
+    directory: Path | str | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a live run is known by."""
+        named = {"searcher": self.name, "options": self.options, "seed": self.seed}
+        return named | {"directory": self.directory}
+
+
 def make_runner(
     choice: RunnerChoice,
     workload: Workload,
     kernel: Kernel,
     *,
     space: ParameterSpace,
-    seed: int,
-    lanes: int,
+    search: Search,
     tell: Callable[[Known], object],
 ) -> Runner:
-    """Returns an open runner; it may take seconds to start.
+    """Returns an open runner, a live one with its journal; it may take seconds to start.
 
     Args:
         choice: Where to measure.
         workload: What to measure.
         kernel: Its kernel.
         space: The configs that may be measured.
-        seed: Of a replay.
-        lanes: Compile lanes, simulated ones in a replay.
+        search: What the runner is for.
         tell: Called with what searches of the workload are held against, before it returns.
     """
     with suppress(KtLabError):  # a landscape of one visit has no noise floor: tell nothing
         tell(known(choice, workload, kernel))
     if choice.live:
-        from kt_lab.runners.gpu.runner import GpuRunner
-
-        return GpuRunner(workload, kernel=kernel, space=space, compile_workers=lanes)
+        runner = open_gpu(choice, workload, kernel, space=space, lanes=search.lanes)
+        try:
+            return journaled(runner, **search.about, resume=not search.afresh)
+        except BaseException:
+            runner.close()
+            raise
     landscape = recorded(workload.key, choice.gpu)
-    return ReplayRunner(landscape, seed=seed, space=space, compile_lanes=lanes)
+    return ReplayRunner(landscape, seed=search.seed, space=space, compile_lanes=search.lanes)
+
+
+def open_gpu(
+    choice: RunnerChoice, workload: Workload, kernel: Kernel, *, lanes: int, space: Any = None
+) -> Any:
+    """Returns an open `GpuRunner` on the chosen GPU; `space` None: all of the kernel's."""
+    from kt_lab.runners.gpu.runner import GpuRunner
+
+    return GpuRunner(
+        workload, kernel=kernel, space=space, device=choice.device, compile_workers=lanes
+    )
 
 
 def known(choice: RunnerChoice, workload: Workload, kernel: Kernel) -> Known:

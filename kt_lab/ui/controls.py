@@ -10,6 +10,7 @@ import ipywidgets as w
 from kt_lab.errors import UnknownName
 from kt_lab.search.base import Options, option
 from kt_lab.space import ParameterSpace
+from kt_lab.ui.keyboard import described
 from kt_lab.ui.restriction import count_text
 
 _NAMES = {"description_width": "13em"}
@@ -18,6 +19,7 @@ _ROW = w.Layout(align_items="center")
 _INTEGER = 2**53 - 1  # the largest that the browser keeps exactly
 _REAL = 1e300
 _MOST_ROWS = 6  # of a list of values; longer ones scroll
+_VALUES = "Values of {} that the search may use; Ctrl-click for several."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,9 @@ class RunOptions(Options):
     )
     seed: int = option(0, "Fixes every random choice.", low=0)
     lanes: int = option(16, "Compile processes; simulated ones in a replay.", low=1, high=1024)
+    afresh: bool = option(
+        False, "Live runs: measure again, instead of going on with the journal of this search."
+    )
 
 
 class OptionControls:
@@ -91,13 +96,11 @@ class _Row:
 def _row(field: dataclasses.Field) -> _Row | None:
     kinds = typing.get_args(field.type) or (field.type,)
     told, none = field.metadata, type(None) in kinds
-    look = {"description": field.name, "tooltip": told["doc"], "style": _NAMES, "layout": _FIELD}
-    if told["choices"] is not None or (bool in kinds and none):
+    look = described(field.name, told["doc"]) | {"style": _NAMES, "layout": _FIELD}
+    if told["choices"] is not None or bool in kinds:
         values = told["choices"] or (False, True)
         listed = [("none", None)] * none + [(str(v) or "(empty)", v) for v in values]
         return _plain(w.Dropdown(options=listed, **look), told)
-    if bool in kinds:
-        return _plain(w.Checkbox(indent=False, **look), told)
     if float in kinds or int in kinds:
         number = _number(float in kinds, told, look)
         return _optional(number, told) if none else _plain(number, told)
@@ -121,16 +124,19 @@ def _plain(widget: w.Widget, told: Mapping[str, Any]) -> _Row:
 
 
 def _optional(number: w.Widget, told: Mapping[str, Any]) -> _Row:
-    """A number that a check box turns off: None."""
+    """A number that a toggle turns off: None."""
     wide = w.Layout(width="5em")
-    used = w.Checkbox(description="set", indent=False, tooltip="Unticked: none.", layout=wide)
+    used = w.ToggleButton(description="set", tooltip="Not pressed: none.", layout=wide)
 
     def change(value: Any) -> None:
         used.value = value is not None
         number.value = number.value if value is None else value
         number.disabled = not used.value
 
-    used.observe(lambda _: setattr(number, "disabled", not used.value), names="value")
+    def turn(_: object) -> None:
+        number.disabled, used.icon = not used.value, "check" if used.value else ""
+
+    used.observe(turn, names="value")
     box = w.HBox([number, _unit(told), used], layout=_ROW)
     return _Row(box, lambda: number.value if used.value else None, change)
 
@@ -186,9 +192,8 @@ class ValueControls:
         found = w.SelectMultiple(
             options=[(str(v) or "(empty)", i) for i, v in enumerate(parameter.values)],
             rows=min(parameter.cardinality, _MOST_ROWS),
-            description=parameter.name,
-            tooltip=f"Values of {parameter.name} that the search may use; Ctrl-click for several.",
             layout=w.Layout(width="16em"),
+            **described(parameter.name, _VALUES.format(parameter.name)),
         )
         found.add_class(f"ktl-values-{parameter.name}")
         found.observe(self._recount, names="value")
@@ -200,14 +205,14 @@ class ValueControls:
 
 def button(description: str, tooltip: str, *, css: str, icon: str = "") -> w.Button:
     """Returns a button with a tooltip and a CSS class, by which tests find it."""
-    layout = w.Layout(width="auto", align_self="flex-start")
+    layout = w.Layout(width="auto", align_self="flex-start", flex="0 0 auto")
     found = w.Button(description=description, tooltip=tooltip, icon=icon, layout=layout)
     return found.add_class(css)
 
 
 def dropdown(name: str, tooltip: str, options: Sequence[Any] = ()) -> w.Dropdown:
     """Returns a drop-down with a tooltip and the CSS class ktl-<name>."""
-    found = w.Dropdown(options=options, description=name, tooltip=tooltip)
+    found = w.Dropdown(options=options, **described(name, tooltip))
     return found.add_class(f"ktl-{name}")
 
 

@@ -43,6 +43,7 @@ class Snapshot:
         stopping: Whether it was told to stop and waits for the trial under way.
         trials: First measurements of distinct configs so far, failures included.
         readings: All measurements so far, re-measurements included.
+        recalled: Of these at most, how many an earlier part of the run took, from its journal.
         statuses: How many measurements ended with each status.
         incumbent: The config with the lowest standing latency; None: nothing was ok yet.
         reading_us: Its standing latency in microseconds; None likewise.
@@ -59,6 +60,7 @@ class Snapshot:
     stopping: bool = False
     trials: int = 0
     readings: int = 0
+    recalled: int = 0
     statuses: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     incumbent: Config | None = None
     reading_us: float | None = None

@@ -1,35 +1,29 @@
 """Session: a search in the background that can be paused, resumed and stopped; no widgets."""
 
-import atexit
-import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kt_lab.budget import Budget
-from kt_lab.errors import KtLabError, UnrecordedConfig, UsageError
+from kt_lab.errors import UnrecordedConfig
+from kt_lab.live import Confirmed
 from kt_lab.runners import Runner
 from kt_lab.trial import Config, History, Trial
 from kt_lab.tune import tune
-from kt_lab.ui.progress import DONE, FAILED, IDLE, PAUSED, RUNNING, STOPPED, Progress, Snapshot
+from kt_lab.ui.background import Background
+from kt_lab.ui.progress import DONE, PAUSED, RUNNING, STOPPED, Progress, Snapshot
 from kt_lab.ui.saving import save_history
 
-_EXIT_S = 5.0  # how long the end of the process waits for a trial under way
-_ALIVE: list["Session"] = []  # in order of starting
-_REGISTRY = threading.Lock()
 
-
-class Session:
+class Session(Background):
     """One search in one daemon thread: idle -> running <-> paused -> done, stopped or failed.
 
     It may be paused and stopped between trials: a trial under way is finished first. It runs
-    once; for another search make another session. Of the sessions of one name in a process only
-    one runs: starting the next stops the one before, and waits in the background until that has
-    ended. Whoever watches pulls `snapshot` at a pace of his own; nothing is pushed per trial.
+    once, and at most one of a name at a time (`Background`).
 
     While paused, the clock of a live runner stands still for the search: what was in flight
     finishes uncharged.
@@ -62,36 +56,17 @@ class Session:
             facts: What `save` stores; workload, kernel, gpu, searcher, lanes and seed become
                 columns.
         """
-        self.name, self.budget, self.facts = name, budget, dict(facts or {})
+        super().__init__(name)
+        self.budget, self.facts = budget, dict(facts or {})
         self._make_searcher, self._make_runner = searcher, runner
         self._reference, self._reference_us = reference, None
         self._progress, self._trials = Progress(reference), []
-        self._state, self._error, self._traceback = IDLE, None, ""
-        self._lock = threading.RLock()
-        self._stopping, self._going, self.ended = (threading.Event() for _ in range(3))
+        self._going = threading.Event()
         self._going.set()
         self._runner: Runner | None = None
         self._paused_s = 0.0
-        self._callbacks: list[Callable[[str], None]] = []
 
     # -- what a user does -----------------------------------------------------------------------
-
-    def start(self) -> "Session":
-        """Begins the search in the background; returns the session.
-
-        Raises:
-            UsageError: It was started before.
-        """
-        with self._lock:
-            self._require("start", IDLE, "make another session")
-            self._state = RUNNING
-        with _REGISTRY:
-            previous = [session for session in _ALIVE if session.name == self.name]
-            _ALIVE.append(self)
-        self._tell(RUNNING)
-        name = f"session {self.name}"
-        threading.Thread(target=self._work, args=(previous,), name=name, daemon=True).start()
-        return self
 
     def pause(self) -> None:
         """Holds the search after the trial under way."""
@@ -110,41 +85,13 @@ class Session:
         self._tell(RUNNING)
 
     def stop(self) -> None:
-        """Ends the search after the trial under way and keeps what was found.
-
-        Never refused: where nothing runs, nothing happens.
-        """
+        """Ends the search after the trial under way and keeps what was found."""
         with self._lock:
+            super().stop()
             if self.alive:
-                self._stopping.set()
                 self._going.set()
 
-    def wait(self, timeout: float | None = None) -> Snapshot:
-        """Returns the session's snapshot once it has ended, or after `timeout` seconds.
-
-        Raises:
-            UsageError: It was not started.
-            Exception: What the session failed with.
-        """
-        if self._state == IDLE:
-            raise UsageError(f"waiting needs a started session, got {self.name!r} idle; start it")
-        self.ended.wait(timeout)
-        if self._error is not None:
-            raise self._error
-        return self.snapshot()
-
-    def close(self, timeout: float = _EXIT_S) -> None:
-        """Stops; a trial that takes longer than `timeout` seconds loses its runner."""
-        self.stop()
-        if self._state != IDLE and not self.ended.wait(timeout) and self._runner is not None:
-            self._runner.close()
-
     # -- what a watcher sees --------------------------------------------------------------------
-
-    @property
-    def alive(self) -> bool:
-        """Whether its worker still runs."""
-        return self._state in (RUNNING, PAUSED)
 
     @property
     def history(self) -> History:
@@ -157,15 +104,9 @@ class Session:
         with self._lock:
             return self._progress.snapshot(
                 judged_reference_us=self._reference_us,
-                state=self._state,
-                stopping=self._stopping.is_set() and self.alive,
-                error=_one_line(self._error),
-                traceback=self._traceback,
+                recalled=getattr(self._runner, "recalled", 0),
+                **self._about(),
             )
-
-    def on_state(self, callback: Callable[[str], None]) -> None:
-        """Calls back with the new state at each change, in whichever thread made it."""
-        self._callbacks.append(callback)
 
     def save(self, path: Path | str | None = None) -> Path:
         """Writes the trials so far as a tidy table of runs (`kt_lab.ui.saving.save_history`).
@@ -181,25 +122,8 @@ class Session:
 
     # -- the worker -----------------------------------------------------------------------------
 
-    def _work(self, previous: "list[Session]") -> None:
-        state, error = FAILED, None
-        try:
-            for session in previous:
-                session.stop()
-                session.ended.wait()
-            state = self._search()
-        except BaseException as found:  # whatever it is, a watcher must learn of it
-            error = found
-        with _REGISTRY:
-            _ALIVE.remove(self)
-        with self._lock:
-            self._state, self._error = state, error
-            self._traceback = "".join(traceback.format_exception(error)) if error else ""
-            self.ended.set()
-        self._tell(state)
-
-    def _search(self) -> str:
-        """Returns the state that the search ended in."""
+    def _run(self) -> str:
+        """Searches; returns the state that the search ended in."""
         stopped: list[bool] = []
         with ExitStack() as stack:
             searcher = self._make_searcher()
@@ -241,19 +165,10 @@ class Session:
         except UnrecordedConfig:  # the reference, where not everything was recorded
             return None
 
-    def _require(self, verb: str, state: str, step: str) -> None:
-        now = "stopping" if self._stopping.is_set() and self.alive else self._state
-        if now != state:
-            raise UsageError(
-                f"to {verb} a session it must be {state}, got {self.name!r} {now}; {step}"
-            )
-
-    def _tell(self, state: str) -> None:
-        for callback in self._callbacks:
-            try:
-                callback(state)
-            except Exception:  # a watcher's mistake must not end the search
-                logging.getLogger(__name__).exception("a callback of session %s", self.name)
+    def _cut(self) -> None:
+        """Closes the runner of a trial that does not end."""
+        if self._runner is not None:
+            self._runner.close()
 
 
 class _Patient:
@@ -274,24 +189,60 @@ def _interrupt(_: bool) -> None:
     raise KeyboardInterrupt  # what `tune` ends by, keeping what was measured
 
 
-def _one_line(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    said = str(error).strip().partition("\n")[0]
-    return said if isinstance(error, KtLabError) else f"{type(error).__name__}: {said}"
+@dataclass(frozen=True, slots=True)
+class ConfirmSnapshot:
+    """A confirmation at one moment.
+
+    Attributes:
+        state: "idle", "running", "done", "stopped" or "failed".
+        stopping: Whether it was told to stop and waits for what is under way.
+        found: The confirmation, the stored winner and its file; None: not done.
+        error: Why it failed, in one line; else empty.
+        traceback: The same in full.
+    """
+
+    state: str
+    stopping: bool
+    found: Confirmed | None
+    error: str
+    traceback: str
 
 
-def alive(name: str | None = None) -> list[Session]:
-    """Returns the sessions of this process that run, or those of one name."""
-    with _REGISTRY:
-        return [session for session in _ALIVE if name in (None, session.name)]
+class Confirming(Background):
+    """The confirmation of a live search's finalists: idle -> running -> done, stopped or failed.
 
+    It is short, and once the GPU is up it is finished even if it is told to stop.
+    """
 
-@atexit.register
-def close_all() -> None:
-    """Stops every session of this process and closes their runners; called at its end."""
-    found = alive()
-    for session in found:
-        session.stop()
-    for session in found:
-        session.close()
+    def __init__(
+        self, name: str, *, runner: Callable[[], Any], confirm: Callable[[Any], Confirmed]
+    ):
+        """Prepares a confirmation.
+
+        Args:
+            name: Of the panel; the search of that name is stopped first.
+            runner: Opens the live runner; called in the worker thread, which closes it.
+            confirm: Confirms with it, say `kt_lab.live.confirm_found` with its arguments.
+        """
+        super().__init__(name)
+        self._make_runner, self._confirm = runner, confirm
+        self._runner: Any = None
+        self._found: Confirmed | None = None
+
+    def snapshot(self) -> ConfirmSnapshot:
+        """Returns what is known now."""
+        with self._lock:
+            return ConfirmSnapshot(found=self._found, **self._about())
+
+    def _run(self) -> str:
+        if self._stopping.is_set():
+            return STOPPED
+        with self._make_runner() as self._runner:
+            if self._stopping.is_set():
+                return STOPPED
+            self._found = self._confirm(self._runner)
+        return DONE
+
+    def _cut(self) -> None:
+        if self._runner is not None:
+            self._runner.close()

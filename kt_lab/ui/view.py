@@ -2,17 +2,19 @@
 
 import html
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import ipywidgets as w
 
-from kt_lab.errors import KtLabError
+from kt_lab.live import Confirmed
 from kt_lab.ui.choices import Known
 from kt_lab.ui.controls import button
+from kt_lab.ui.keyboard import described
 from kt_lab.ui.picture import progress_png
 from kt_lab.ui.progress import IDLE, PAUSED, RUNNING, Snapshot
+from kt_lab.ui.session import ConfirmSnapshot
+from kt_lab.ui.shell import Shell
 
 _SHARE = 2.0  # times what a drawing took goes by before the next
 _BUTTONS = {
@@ -21,25 +23,25 @@ _BUTTONS = {
     "stop": ("Ends the search after the trial under way; what was found is kept.", "stop"),
     "save": ("Stores the trials so far as a table in the folder of recorded data.", "save"),
     "copy": ("Shows the incumbent as a triton.Config to be pasted.", "copy"),
+    "confirm": ("Times the best against the default anew and stores the winner; live.", "check"),
 }
 
 
-class TunerView:
+class TunerView(Shell):
     """The widgets that show a session; `render` is where they change.
 
     Attributes:
         box: All of them.
-        buttons: start, pause, stop, save and copy, by name.
-        status: One line.
+        buttons: start, pause, stop, save, copy and confirm, by name.
         image: The picture.
         code: The incumbent as text to be pasted.
-        errors: The error drawer.
         renders: How often something was rendered.
     """
 
     def __init__(self):
         """Makes the widgets, for a session that has not begun."""
-        self.badge, self.status = w.HTML(), w.Label(Snapshot().state)
+        super().__init__()
+        self.badge, self.status.value = w.HTML(), Snapshot().state
         self.buttons = {
             name: button(name, tooltip, css=f"ktl-{name}", icon=icon)
             for name, (tooltip, icon) in _BUTTONS.items()
@@ -47,23 +49,27 @@ class TunerView:
         self.image = w.Image(format="png", layout=w.Layout(max_width="100%", display="none"))
         self.card, self.failures = w.HTML(), w.HTML()
         self.code = w.Textarea(
-            description="config",
-            tooltip="The incumbent as a triton.Config; select and copy.",
             layout=w.Layout(width="auto", display="none"),
+            **described("config", "The incumbent as a triton.Config; select and copy."),
         )
-        self.errors = w.Output()
-        self.drawer = w.Accordion([self.errors], titles=("errors: none",))
-        for name in ("badge", "status", "image", "card", "failures", "code", "drawer"):
+        for name in ("badge", "image", "card", "failures", "code"):
             getattr(self, name).add_class(f"ktl-{name}")
         row = w.HBox([*self.buttons.values(), self.status])
         facts = w.HBox([self.card, self.failures])
         self.box = w.VBox([row, self.image, facts, self.code, self.drawer])
-        self.renders, self._last, self._phase = 0, None, None
+        self.renders, self._seen, self._phase = 0, None, None
         self._drawn, self._draw_at = (), 0.0
-        self._enable(Snapshot())
+        self._enable(Snapshot(), live=False)
 
     def render(
-        self, snapshot: Snapshot, *, searcher: str, known: Known, badge: Callable[[], str]
+        self,
+        snapshot: Snapshot,
+        *,
+        searcher: str,
+        known: Known,
+        badge: Callable[[], str],
+        live: bool = False,
+        confirming: ConfirmSnapshot | None = None,
     ) -> None:
         """Shows a session's snapshot; nothing changes while the snapshot does not.
 
@@ -75,31 +81,26 @@ class TunerView:
             searcher: Its name gives the line's look.
             known: What the search is held against.
             badge: Says where it is measured; asked when that may have changed.
+            live: Whether a GPU measures.
+            confirming: How far the confirmation of the finalists is; None: there is none.
         """
-        if (snapshot, known) == self._last:
+        if (snapshot, known, confirming) == self._seen:
             return
-        before, self._last = self._last, (snapshot, known)
+        self._seen = (snapshot, known, confirming)
         self.renders += 1
-        phase = (snapshot.state, snapshot.readings > 0)
+        phase = (snapshot.state, snapshot.readings > 0, confirming and confirming.state)
         if phase != self._phase:
             self._phase = phase
             self.show_badge(badge())
-        self.status.value = status_text(snapshot)
-        self.card.value = card_html(snapshot, known)
+        self.status.value = status_text(snapshot) if not confirming else confirm_text(confirming)
+        self.card.value = card_html(snapshot, known, confirming and confirming.found)
         self.failures.value = failures_html(snapshot)
-        self._enable(snapshot)
+        self._enable(snapshot, live=live, confirming=confirming)
         if snapshot.state != RUNNING or time.monotonic() >= self._draw_at:
             self._draw(snapshot, searcher, known)
-        if snapshot.error and (before is None or before[0].error != snapshot.error):
-            self._file(snapshot.traceback, snapshot.error)
-
-    def complain(self, error: Exception) -> None:
-        """Shows an exception where the user looks: one line, and all of it in the drawer."""
-        reason = (
-            str(error) if isinstance(error, KtLabError) else f"{type(error).__name__}: {error}"
-        )
-        self.status.value = f"refused: {reason}"
-        self._file("".join(traceback.format_exception(error)), reason)
+        for each in (snapshot, confirming):
+            if each is not None and each.error:
+                self.file(each.traceback, each.error)
 
     def show_badge(self, text: str) -> None:
         """Says where is measured."""
@@ -114,15 +115,6 @@ class TunerView:
         """Says where the trials were stored."""
         self.status.value = f"saved {path}"
 
-    def guarded(self, action: Callable[[], object]) -> bool:
-        """Calls an action; shows what it raises and returns whether it raised nothing."""
-        try:
-            action()
-        except Exception as error:  # whatever a handler raises would be seen nowhere else
-            self.complain(error)
-            return False
-        return True
-
     def _draw(self, snapshot: Snapshot, searcher: str, known: Known) -> None:
         """Draws the curve, if it is another than the last one drawn."""
         if snapshot.curve and snapshot.curve != self._drawn:
@@ -132,15 +124,16 @@ class TunerView:
             self._draw_at = now + _SHARE * (now - began)
         self.image.layout.display = "" if snapshot.curve else "none"
 
-    def _file(self, text: str, reason: str) -> None:
-        self.errors.append_stderr(text)
-        self.drawer.titles = (f"errors: {reason.partition(chr(10))[0]}",)
-
-    def _enable(self, snapshot: Snapshot) -> None:
+    def _enable(
+        self, snapshot: Snapshot, *, live: bool, confirming: ConfirmSnapshot | None = None
+    ) -> None:
         going = snapshot.alive and not snapshot.stopping
-        some = snapshot.readings > 0
-        on = {"start": not snapshot.alive, "pause": going, "stop": going}
-        for name, wanted in {**on, "save": some, "copy": snapshot.incumbent is not None}.items():
+        racing = confirming is not None and confirming.state == RUNNING
+        some, found = snapshot.readings > 0, snapshot.incumbent is not None
+        rest = not snapshot.alive and not racing
+        on = {"start": rest, "pause": going, "stop": going or (racing and not confirming.stopping)}
+        on |= {"save": some, "copy": found, "confirm": rest and found and live}
+        for name, wanted in on.items():
             self.buttons[name].disabled = not wanted
         self.buttons["pause"].description = "resume" if snapshot.state == PAUSED else "pause"
 
@@ -151,18 +144,50 @@ def status_text(snapshot: Snapshot) -> str:
         return IDLE
     state = "stopping after the trial under way" if snapshot.stopping else snapshot.state
     said = f"{state}: {snapshot.trials:,} trials in {snapshot.elapsed_s:,.1f} s"
+    if recalled := min(snapshot.recalled, snapshot.readings):
+        said += f", {recalled:,} readings from the journal"
     if snapshot.error:
         return f"{said}; {snapshot.error}"
     return said if snapshot.readings or not snapshot.alive else f"{state}: starting up"
 
 
-def card_html(snapshot: Snapshot, known: Known) -> str:
-    """Returns the incumbent: latency, what it is held against, and its config."""
+def confirm_text(confirming: ConfirmSnapshot) -> str:
+    """Returns the status line of a confirmation."""
+    if confirming.found is not None:
+        told = confirming.found.confirmation
+        return f"confirmed: {told.reason}; stored in {confirming.found.path}"
+    if confirming.error:
+        return f"the confirmation failed: {confirming.error}"
+    return "confirming the finalists" if confirming.state == RUNNING else confirming.state
+
+
+def confirmed_rows(found: Confirmed) -> list[tuple[str, str]]:
+    """Returns the rows of a confirmed winner: what fresh readings say of it."""
+    winner, rows = found.winner, []
+    stays = "" if found.confirmation.replaced else " (the default stays)"
+    if winner.latency_us is not None:
+        rows.append((f"confirmed{stays}", f"{winner.latency_us:,.2f} µs"))
+    else:
+        rows.append(("confirmed", "the default stays"))
+    if winner.ratio is not None:
+        said = f"{winner.ratio:.3f} [{winner.low:.3f}, {winner.high:.3f}]"
+        rows.append(("confirmed / the default", said))
+    if winner.p_best is not None:
+        rows.append(("probability of being best", f"{winner.p_best:.2f}"))
+    return rows
+
+
+def card_html(snapshot: Snapshot, known: Known, confirmed: Confirmed | None = None) -> str:
+    """Returns the incumbent: latency, what it is held against, and its config.
+
+    With a confirmation, the fresh readings come first and the config is the winner's.
+    """
     if snapshot.incumbent is None:
         return "no incumbent yet"
     judged = snapshot.judged_us
     latency = snapshot.reading_us if judged is None else judged
-    rows = [("incumbent, as read", f"{snapshot.reading_us:,.2f} µs")]
+    rows = [] if confirmed is None else confirmed_rows(confirmed)
+    rows += [("incumbent, as read", f"{snapshot.reading_us:,.2f} µs")]
     rows += [("judged on other visits", f"{judged:,.2f} µs")] if judged is not None else []
     against = (
         ("the default", snapshot.reference_us),
@@ -170,7 +195,8 @@ def card_html(snapshot: Snapshot, known: Known) -> str:
         ("the bytes floor", known.bytes_floor_us),
     )
     rows += [(f"/ {name} ({us:,.2f} µs)", f"{latency / us:.3f}") for name, us in against if us]
-    rows += [(name, repr(value)) for name, value in snapshot.incumbent.items()]
+    config = snapshot.incumbent if confirmed is None else confirmed.winner.config
+    rows += [(name, repr(value)) for name, value in config.items()]
     return _table(rows)
 
 

@@ -1,46 +1,11 @@
 """The anatomy figure: shares fill their bars, few runs are hollow, and the caption tells all."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from kt_lab import plots
 from kt_lab.errors import UsageError
 from kt_lab.plots.anatomy import caption_anatomy, plot_anatomy
-
-EVIDENCE = {"gpu": "h200", "lanes": 16, "n_kernels": 2, "n_workloads": 9, "n_seeds": 30}
-
-
-@pytest.fixture
-def anatomy():
-    """One searcher that gained, lost in part, and one that gained nothing."""
-    columns = ["searcher", "origin", "evaluations", "machine_s", "gain_share"]
-    rows = [
-        ("lfbo_pattern", "start", 100.0, 30.0, -0.25),
-        ("lfbo_pattern", "neighbour", 60.0, 60.0, 1.25),
-        ("lfbo_pattern", "retime", 0.0, 10.0, 0.0),
-        ("random", "random", 160.0, 90.0, np.nan),
-        ("random", "of my own", 40.0, 10.0, np.nan),
-    ]
-    return pd.DataFrame(rows, columns=columns)
-
-
-@pytest.fixture
-def quality():
-    """Rank correlations of three generations; half of the runs reach none of the last."""
-    rows = [(None, 0.5, 0.4, 0.6, 270), (1, 0.4, 0.3, 0.5, 270), (2, 0.6, 0.5, 0.7, 135)]
-    rows += [(3, 0.9, -0.6, 1.0, 20)]
-    table = pd.DataFrame(rows, columns=["generation", "estimate", "low", "high", "n_runs"])
-    facts = {"measure": "rank_correlation", "searcher": "lfbo_pattern", "confidence": 0.95}
-    return table.astype({"generation": "Int16"}).assign(**facts, **EVIDENCE)
-
-
-@pytest.fixture
-def calibrated():
-    """Two bins."""
-    columns = ["predicted", "observed", "low", "high", "n_configs"]
-    table = pd.DataFrame([(0.1, 0.2, 0.1, 0.3, 50), (0.8, 0.7, 0.6, 0.9, 100)], columns=columns)
-    return table.assign(searcher="lfbo_pattern", calibration_error=0.1)
 
 
 def draw(*tables):

@@ -18,7 +18,7 @@ def texts(ax):
 
 @pytest.mark.parametrize(
     ("venue", "columns", "width"),
-    [("icml", 1, 3.25), ("icml", 2, 6.75), ("neurips", 1, 5.5), ("ieee", 2, 7.16)],
+    [("icml", 1, 3.25), ("icml", 2, 6.75), ("neurips", 1, 5.5), ("ieee", 2, 516 / 72.27)],
 )
 def test_figures_have_the_width_of_the_venue(venue, columns, width, ratios):
     with plots.paper(venue, columns=columns):

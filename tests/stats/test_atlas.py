@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from kt_lab.landscape import Landscape
+from kt_lab.space import ParameterSpace, PowerOfTwo
 from kt_lab.stats import atlas
 from tests.runners.tables import SPACE, make_landscape
 
@@ -110,3 +111,44 @@ def test_the_path_takes_two_steps_at_once_where_each_alone_failed():
 
 def test_the_toy_space_is_the_one_these_answers_are_for():
     assert [p.cardinality for p in SPACE.parameters] == [4, 4]
+
+
+def test_a_parameter_that_only_one_space_has_is_left_out_or_takes_its_default():
+    wide = _landscape(ADDITIVE, "wide")
+    values = np.exp(np.array([0.3, 0.2, 0.1, 0.0]))  # of BLOCK alone
+    narrow = ParameterSpace([PowerOfTwo("BLOCK", 16, 128)], default={"BLOCK": 16})
+    table = wide.table.reset_index(drop=True).iloc[::4].drop(columns="p_num_stages")
+    table["samples_us"] = [[v] * 4 for v in values]
+    facts = {"space": narrow.describe(), "fingerprint": narrow.fingerprint}
+    other = Landscape(table, wide.manifest | facts | {"workload": "toy/narrow"})
+    pairs = atlas.carry_over([wide, other]).set_index(["source", "target"])
+    a, b = "wide on test", "narrow on test"
+    assert pairs.loc[(a, b), "best_ratio"] == pytest.approx(1)
+    assert pairs.loc[(a, b), "shared"] == 16
+    # BLOCK = 128 with the default num_stages = 1, whose factor is exp(0.2)
+    assert pairs.loc[(b, a), "best_ratio"] == pytest.approx(np.exp(0.2), rel=1e-6)
+    assert pairs.loc[(b, a), "shared"] == 4
+
+
+def test_shares_of_the_roof_follow_from_the_manifest():
+    landscape = _landscape(np.full((4, 4), 10.0))
+    told = {"bytes_moved": 1000, "bytes_floor_us": 5.0, "flops": 4000, "dtype": "float16"}
+    known = landscape.manifest | told | {"baseline": {"samples_us": [20.0, 20.0]}}
+    table = atlas.under_the_roof(Landscape(landscape.table.reset_index(), known))
+    table = table.set_index("label")
+    assert table["share"].to_dict() == {"best": 0.5, "default": 0.5, "vendor": 0.25}
+    assert table["intensity"].eq(4).all()
+    assert table.loc["best", "flops_per_s"] == pytest.approx(4e8)
+    assert table["peak_flops_per_s"].isna().all(), "no data sheet of this GPU is known"
+
+
+def test_a_summary_counts_failures_and_bad_optima():
+    latency = np.full((4, 4), 3.0) + 0.1 * np.indices((4, 4)).sum(axis=0)
+    latency[0, 0], latency[3, 3], latency[1, 2] = 1.0, 2.0, np.nan
+    told = atlas.summary(_landscape(latency))
+    assert told["failed"] == 1 / 16
+    assert told["within_5_percent"] == 1 / 16
+    assert told["local_optima"] == 2
+    assert told["bad_optima"] == 0.5
+    flat = atlas.summary(_landscape(np.ones((4, 4))))
+    assert flat["main_share"] == flat["pair_share"] == 0

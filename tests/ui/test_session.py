@@ -14,7 +14,7 @@ from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.tune import tune
 from kt_lab.ui import session as session_module
-from kt_lab.ui.session import alive
+from kt_lab.ui.background import alive
 from tests.runners import live_fakes as fakes
 from tests.ui.gated import LONG_S, SPACE, GatedRunner, Watched, session
 

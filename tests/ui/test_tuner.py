@@ -5,6 +5,7 @@ import io
 import math
 import queue
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import ipywidgets as w
@@ -13,13 +14,19 @@ import numpy as np
 import pytest
 
 from kt_lab import get_workload, load_landscape
+from kt_lab.decisions import load_winner, triton_text
 from kt_lab.errors import UnknownName, UsageError
+from kt_lab.runners.gpu import runner as runner_module
 from kt_lab.runners.gpu.lock import GpuLock
+from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.runners.journaled import history_of
 from kt_lab.store import read_table
 from kt_lab.ui import TunerPanel, choices, tuner
+from kt_lab.ui.background import alive
 from kt_lab.ui.choices import Known
-from kt_lab.ui.session import alive
+from kt_lab.ui.session import Session
 from kt_lab.workload import Kernel, Workload
+from tests.runners import live_fakes as fakes
 from tests.ui.gated import LONG_S, SPACE, GatedRunner
 
 FAKE = Kernel(
@@ -267,8 +274,8 @@ def test_every_control_is_told_and_can_be_found():
         assert each.tooltip, each
         assert each.description, each
     classes = {name for each in found for name in getattr(each, "_dom_classes", ())}
-    hooks = "tuner start pause stop save copy status badge image card failures code drawer count"
-    hooks += " kernel workload runner searcher reset"
+    hooks = "tuner start pause stop save copy confirm status badge image card failures code"
+    hooks += " drawer count kernel workload runner searcher reset"
     assert {f"ktl-{hook}" for hook in hooks.split()} <= classes
     assert "application/vnd.jupyter.widget-view+json" in panel._repr_mimebundle_()
 
@@ -332,3 +339,131 @@ def test_without_gpu_and_landscape_a_search_is_refused(tmp_path, monkeypatch):
     assert "no GPU and no landscape" in panel.view.badge.value
     with pytest.raises(UsageError, match="a GPU or a landscape"):
         panel.start()
+
+
+# -- a GPU ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def live(tmp_path, monkeypatch):
+    """A panel on a simulated GPU; its journals and winners are in tmp_path."""
+    opened = partial(GpuRunner, services=fakes.SERVICES)
+    monkeypatch.setattr(runner_module, "GpuRunner", opened)
+    monkeypatch.setattr(choices, "gpu_uuid", lambda device: ("GPU-fake", None)[device])
+    monkeypatch.setattr(choices, "gpu_name", lambda _: "NVIDIA Fake")
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
+
+    def make(**settings):
+        how = {"searcher": "random", "lanes": 2, "kernels": [fakes.CALM]} | settings
+        return TunerPanel("fake/16", directory=tmp_path, **how)
+
+    return make
+
+
+def test_no_live_trial_is_lost_and_the_same_search_goes_on(live, tmp_path, monkeypatch):
+    take = Session._take
+
+    def stopping(self, trial):
+        if trial.number == 4:
+            self.stop()
+        take(self, trial)
+
+    panel = live(trials=100)
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "_take", stopping)
+        panel.start()
+        stopped = panel.wait(LONG_S)
+    assert (stopped.state, stopped.trials) == ("stopped", 5)
+    (journal,) = (tmp_path / "live").glob("fake/fake/16/*.jsonl")
+    _, kept = history_of(journal)
+    configs = [t.config for t in kept]
+    assert {t.config for t in panel.session.history} <= set(configs)
+    panel.choose(trials=len(kept) + 4)
+    panel.start()
+    found = panel.wait(LONG_S)
+    assert (found.state, found.trials, found.recalled) == ("done", len(kept) + 4, len(kept))
+    assert f"{len(kept)} readings from the journal" in panel.view.status.value
+    _, whole = history_of(journal)
+    assert [t.config for t in whole][: len(kept)] == configs
+    assert len(whole) == len(kept) + 4
+    assert len({t.config for t in whole}) == len(whole), "nothing is measured twice"
+    panel.choose(trials=2, afresh=True)
+    panel.start()
+    assert panel.wait(LONG_S).recalled == 0
+    assert len(list(journal.parent.glob("*.jsonl"))) == 2
+
+
+def test_other_allowed_values_have_a_journal_of_their_own(live, tmp_path):
+    panel = live(trials=2, allowed={"PROGRAMS": [1]})
+    panel.start()
+    assert panel.wait(LONG_S).state == "done"
+    (journal,) = (tmp_path / "live").glob("fake/fake/16/*.jsonl")
+    assert journal.stem.endswith(f"-space{panel.session.facts['space'][:8]}")
+
+
+def test_finalists_are_confirmed_and_the_winner_is_shown_and_stored(live, tmp_path, monkeypatch):
+    slow = fakes.CALM_SPACE.row({"FAULT": "none", "VARIANT": 9, "PROGRAMS": 2})
+    monkeypatch.setattr(fakes.CALM_SPACE, "default", fakes.CALM_SPACE.config(slow))
+    panel = live(trials=30)
+    assert "confirm" not in enabled(panel)
+    panel.start()
+    best = panel.wait(LONG_S).incumbent
+    assert enabled(panel) == {"start", "save", "copy", "confirm"}
+    panel.view.buttons["confirm"].click()
+    assert panel.view.status.value == "confirming the finalists"
+    assert enabled(panel) == {"stop", "save", "copy"}
+    with pytest.raises(UsageError, match="confirmation; stop it first"):
+        panel.start()
+    assert panel.wait(LONG_S).state == "done"
+    assert panel.view.status.value.startswith("confirmed: faster by more than")
+    ratio = fakes.latency_us(best) / fakes.latency_us(fakes.CALM_SPACE.default)
+    for shown in ("confirmed / the default", f"{ratio:.3f} [", "probability of being best"):
+        assert shown in panel.view.card.value
+    winner = load_winner("fake/16", directory=tmp_path / "winners")
+    assert winner.config == best
+    assert winner.trials == 30
+    assert panel.copy() == triton_text(best)
+    assert "start" in enabled(panel)
+
+
+def test_a_confirmation_that_fails_is_told_in_the_panel(live, monkeypatch):
+    panel = live(trials=3)
+    panel.start()
+    panel.wait(LONG_S)
+    monkeypatch.setattr(tuner, "open_gpu", lambda *_, **__: 1 / 0)
+    panel.confirm()
+    with pytest.raises(ZeroDivisionError):
+        panel.wait(LONG_S)
+    assert panel.view.status.value.startswith("the confirmation failed: ZeroDivisionError")
+    assert "ZeroDivisionError" in panel.view.drawer.titles[0]
+    assert "confirm" in enabled(panel)
+
+
+def test_a_replay_cannot_be_confirmed():
+    panel = TunerPanel("softmax/4096x640", searcher="random", trials=2)
+    panel.start()
+    panel.wait(LONG_S)
+    assert panel.view.buttons["confirm"].disabled
+    with pytest.raises(UsageError, match="got a replay"):
+        panel.confirm()
+
+
+def test_each_gpu_of_several_can_be_chosen(monkeypatch):
+    monkeypatch.setattr(choices, "gpu_uuid", lambda at: ("GPU-a", "GPU-b", None)[at])
+    monkeypatch.setattr(choices, "gpu_name", lambda at: ("NVIDIA A1", "NVIDIA B2")[at])
+    found = choices.runner_choices(get_workload("softmax/4096x640"))
+    assert [c.label for c in found] == [
+        "NVIDIA A1, GPU 0",
+        "NVIDIA B2, GPU 1",
+        "replay of NVIDIA H200",
+    ]
+    assert [choices.chosen(found, name).device for name in ("live", "live:0", "live:1")] == [
+        0,
+        0,
+        1,
+    ]
+    assert choices.chosen(found, "live:1").gpu == "b2"
+    told = []
+    monkeypatch.setattr(runner_module, "GpuRunner", lambda *_, **how: told.append(how["device"]))
+    choices.open_gpu(choices.chosen(found, "live:1"), None, None, lanes=1)
+    assert told == [1]

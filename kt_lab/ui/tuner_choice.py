@@ -1,0 +1,181 @@
+"""What a tuner panel is asked for: kernel, workload, runner, searcher, options, values, budget."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as w
+
+from kt_lab.budget import Budget
+from kt_lab.errors import UnknownName, UsageError
+from kt_lab.search import get_searcher
+from kt_lab.space import ParameterSpace
+from kt_lab.ui.choices import RunnerChoice, Search, chosen, runner_choices, searcher_names
+from kt_lab.ui.controls import OptionControls, RunOptions, ValueControls, dropdown, offer
+from kt_lab.ui.restriction import restrict
+from kt_lab.ui.view import TunerView
+from kt_lab.workload import Kernel, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the controls say at one moment.
+
+    Attributes:
+        kernel: What is tuned.
+        workload: Its shape and element type.
+        choice: Where it is measured.
+        space: The configs that may be measured.
+        search: Searcher, options, seed, lanes.
+        budget: When to stop.
+        facts: All of it, JSON-ready.
+    """
+
+    kernel: Kernel
+    workload: Workload
+    choice: RunnerChoice
+    space: ParameterSpace
+    search: Search
+    budget: Budget
+    facts: Mapping[str, Any]
+
+
+class TunerChoice:
+    """The controls of a search.
+
+    Attributes:
+        settings: The widget to show.
+        kernel, workload, runner, searcher: The drop-downs.
+        run: The controls of RunOptions.
+        options: The controls of the searcher's options.
+        values: The controls of the allowed values.
+    """
+
+    def __init__(self, view: TunerView, kernels: Sequence[Kernel]):
+        """Makes the widgets; what their handlers raise is shown by the view."""
+        self._view, self._kernels = view, {k.name: k for k in kernels}
+        self.kernel = dropdown("kernel", "What is tuned.", list(self._kernels))
+        self.workload = dropdown("workload", "Its shape and element type.")
+        self.runner = dropdown("runner", "A GPU of this machine, or the replay of a recorded one.")
+        self.searcher = dropdown("searcher", "The algorithm that chooses.", searcher_names())
+        self.run = OptionControls(RunOptions)
+        self._option_slot, self._value_slot = w.VBox(), w.VBox()
+        more = w.Accordion(
+            [self._option_slot, self._value_slot], titles=("searcher options", "allowed values")
+        )
+        chain = (
+            (self.kernel, self._kernel_chosen),
+            (self.workload, self._workload_chosen),
+            (self.runner, self._runner_chosen),
+            (self.searcher, self._searcher_chosen),
+        )
+        for widget, action in chain:
+            view.on_change(widget, action)
+            action()
+        left = w.VBox([self.kernel, self.workload, self.runner, self.searcher])
+        self.settings = w.VBox([w.HBox([left, self.run.box]), more])
+
+    def choose(
+        self,
+        workload: str | None = None,
+        *,
+        runner: str | None = None,
+        searcher: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        allowed: Mapping[str, Sequence[Any]] | None = None,
+        **run: Any,
+    ) -> None:
+        """Sets the controls, as their widgets do; what is not named stays.
+
+        A search that runs goes on as it began: the controls count from the next start on.
+
+        Args:
+            workload: Key of a workload.
+            runner: "live" for this machine's GPU, the short name of a recorded GPU, or a label.
+            searcher: Registered name; its options are set to their defaults.
+            options: Of the searcher; those not named get their defaults.
+            allowed: Values that the search may use, by parameter; others may have any.
+            run: Fields of RunOptions: trials, seconds, seed, lanes.
+
+        Raises:
+            UnknownName: There is no such workload, runner, searcher, option or parameter.
+            UsageError: A value is outside its range.
+        """
+        if workload is not None:
+            keys = [each.key for kernel in self._kernels.values() for each in kernel.workloads]
+            _require("workload", workload, keys)
+            self.kernel.value = workload.partition("/")[0]
+            self.workload.value = workload
+        if runner is not None:
+            self.runner.value = chosen([c for _, c in self.runner.options], runner)
+        if searcher is not None:
+            _require("searcher", searcher, self.searcher.options)
+            self.searcher.value = searcher
+        if options is not None:
+            self.options.value = options
+        if allowed is not None:
+            self.values.value = allowed
+        self.run.value = self.run.value | run
+
+    def asked(self, *, directory: Path | str | None = None) -> Asked:
+        """Returns what the controls say; `directory` is that of journals and winners.
+
+        Raises:
+            UsageError: There is nowhere to measure the workload.
+            SpaceError: The allowed values leave no config.
+        """
+        kernel, workload, run = self._kernels[self.kernel.value], self._workload, self.run.value
+        choice, options = self.runner.value, self.options.value
+        if choice is None:
+            raise UsageError(
+                f"tuning needs a GPU or a landscape, got neither for {workload.key}; choose a "
+                "recorded workload"
+            )
+        space = restrict(self.values.space, self.values.value)
+        facts = {
+            "workload": workload.key,
+            "kernel": kernel.name,
+            "gpu": choice.gpu,
+            "runner": choice.label,
+            "searcher": self.searcher.value,
+            "options": options,
+            "allowed": self.values.value,
+            "space": space.fingerprint,
+        }
+        how = {name: run[name] for name in ("seed", "lanes", "afresh")}
+        return Asked(
+            kernel,
+            workload,
+            choice,
+            space,
+            Search(self.searcher.value, options, **how, directory=directory),
+            Budget(trials=run["trials"], seconds=run["seconds"]),
+            facts | run,
+        )
+
+    @property
+    def _workload(self) -> Workload:
+        workloads = self._kernels[self.kernel.value].workloads
+        return next(each for each in workloads if each.key == self.workload.value)
+
+    def _kernel_chosen(self) -> None:
+        offer(self.workload, [x.key for x in self._kernels[self.kernel.value].workloads])
+
+    def _workload_chosen(self) -> None:
+        offer(self.runner, [(c.label, c) for c in runner_choices(self._workload)])
+        self.values = ValueControls(self._kernels[self.kernel.value].space(self._workload))
+        self._value_slot.children = [self.values.box]
+
+    def _runner_chosen(self) -> None:
+        choice = self.runner.value
+        self._view.show_badge(choice.badge() if choice else "no GPU and no landscape")
+
+    def _searcher_chosen(self) -> None:
+        self.options = OptionControls(get_searcher(self.searcher.value).Options)
+        self._option_slot.children = [self.options.box]
+
+
+def _require(kind: str, name: str, known_names: Sequence[str]) -> None:
+    if name not in known_names:
+        raise UnknownName(kind, name, known_names)

@@ -1,0 +1,281 @@
+"""The landscape panel: what its map shows, how it is walked, and how a search is played on it."""
+
+import asyncio
+import re
+import threading
+
+import ipywidgets as w
+import pytest
+
+from kt_lab import load_landscape
+from kt_lab.errors import SpaceError, UnknownName, UsageError
+from kt_lab.plots import read_points
+from kt_lab.plots.slices import cell_text
+from kt_lab.stats import search_path
+from kt_lab.trial import OK
+from kt_lab.ui import ConfigInspector, LandscapePanel, landscape, shell, slice_figure
+from kt_lab.ui.background import alive
+
+WORKLOAD = "int4_gemm/1x2048x2048x2048"  # the one with most failures
+LONG_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left():
+    yield
+    for job in alive():
+        job.close(timeout=LONG_S)
+    assert not alive()
+
+
+@pytest.fixture
+def panel():
+    return LandscapePanel(WORKLOAD, gpu="h200", x="BLOCK_N", y="num_warps", searcher="pattern")
+
+
+def controls(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from controls(child)
+
+
+def chosen(panel):
+    found = [at for at, cell in panel.map.cells.items() if "ktl-chosen" in cell._dom_classes]
+    assert len(found) == 1
+    assert [at for at, cell in panel.map.cells.items() if cell.tabbable] == found
+    return found[0]
+
+
+# -- the map --------------------------------------------------------------------------------------
+
+
+def test_the_map_says_of_each_cell_what_the_table_says(panel):
+    assert len(panel.map.cells) == len(panel.cells) == 9
+    for row in panel.cells.itertuples():
+        button = panel.map.cells[row.x_index, row.y_index]
+        assert button.description == (cell_text(row.status, row.ratio) or "·")
+        assert ("ktl-none" in button._dom_classes) == (row.n_configs == 0)
+        if row.status == OK:
+            assert f"{row.latency_us:,.2f} µs" in button.tooltip
+            assert f"visits {row.low_us:,.2f} to {row.high_us:,.2f} µs" in button.tooltip
+            assert f"BLOCK_N = {row.x}\n" in button.tooltip
+    best = panel.cells.loc[panel.cells["ratio"].idxmin()]
+    assert chosen(panel) == (best["x_index"], best["y_index"])
+    assert panel.config == panel.landscape.best
+
+
+def test_failures_and_what_cannot_be_look_different(panel):
+    panel.choose(x="BLOCK_M", y="num_stages", fixed={"BLOCK_N": 256, "BLOCK_K": 128})
+    failed = [c for c in panel.map.cells.values() if "ktl-failed" in c._dom_classes]
+    assert [c.description for c in failed] == ["C", "C", "C"]
+    assert all("compile error" in c.tooltip for c in failed)
+    none = [c for c in panel.map.cells.values() if "ktl-none" in c._dom_classes]
+    assert none
+    assert all(c.tooltip.startswith("no valid config") for c in none)
+    assert panel.slice.others["BLOCK_N"].layout.display != "none"
+    assert panel.slice.others["BLOCK_M"].layout.display == "none"
+
+
+def test_a_cell_is_chosen_by_mouse_and_by_keyboard(panel):
+    panel.map.cells[2, 1].click()
+    assert chosen(panel) == (2, 1) == (panel.map.across.value, panel.map.up.value)
+    assert str(panel.config["BLOCK_N"]) == "256"
+    assert "BLOCK_N = 256" in panel.map.details.value
+    panel.map.across.value = 1
+    assert chosen(panel) == (1, 1)
+    panel.map.up.value = 2
+    assert chosen(panel) == (1, 2)
+    assert "num_warps = 16" in panel.map.details.value
+    panel.map.cells[0, 2].click()  # no valid config there
+    assert panel.config is None
+    assert "no valid config" in panel.map.details.value
+
+
+def test_the_same_axis_twice_swaps_the_axes(panel):
+    panel.slice.x.value = "num_warps"
+    assert (panel.slice.x.value, panel.slice.y.value) == ("num_warps", "BLOCK_N")
+    assert panel.cells["x_name"].iloc[0] == "num_warps"
+    panel.choose(y="BLOCK_K")
+    assert (panel.slice.x.value, panel.slice.y.value) == ("num_warps", "BLOCK_K")
+
+
+def test_another_landscape_brings_its_parameters(panel):
+    panel.picker.kernel.value = "softmax"
+    assert panel.landscape.kernel == "softmax"
+    assert set(panel.slice.others) == set(panel.landscape.space.names)
+    assert panel.slice.x.value in panel.landscape.space.names
+    assert panel.cells["workload"].iloc[0] == panel.landscape.workload
+    assert panel.shell.drawer.titles == ("errors: none",)
+    for wrong in ({"workload": "softmax/1x1"}, {"gpu": "h201"}, {"searcher": "tpee"}, {"x": "Q"}):
+        with pytest.raises(UnknownName):
+            panel.choose(**wrong)
+    with pytest.raises(SpaceError):
+        panel.choose(fixed={"WAVES": 77})
+
+
+# -- a search on it -------------------------------------------------------------------------------
+
+
+def test_a_search_is_shown_trial_by_trial(panel, tmp_path):
+    panel.choose(trials=40, seed=2)
+    panel.search()
+    run = panel.wait(LONG_S)
+    assert panel.shell.status.value == "done: 40 trials of pattern"
+    assert panel.upto == panel.controls.slider.max == panel.controls.play.max == len(run)
+    path = search_path(panel.landscape, run, "BLOCK_N", "num_warps")
+    for upto in (0, 1, 17):
+        panel.upto = upto
+        dots = re.findall('<path d="(.*?)"', panel.map.trail.value)[0]
+        assert dots.count("M") == (path["status"].iloc[:upto] == OK).sum()
+        assert f"the first {upto} trials" in panel.map.trail.value
+    assert panel.controls.now.value.startswith(f"trial 17 of {len(run)}: ")
+    panel.controls.buttons["step"].click()
+    assert panel.upto == 18
+    panel.controls.buttons["back"].click()
+    panel.controls.buttons["back"].click()
+    assert panel.upto == 16
+    panel.controls.buttons["replay"].click()
+    assert (panel.upto, panel.controls.play.playing) == (0, True)
+    panel.upto = 9
+    paths = panel.save("way", directory=tmp_path)
+    assert len(read_points(paths["csv"])["path"]) == 9
+    assert str(paths["pdf"]) in panel.shell.status.value
+
+
+def test_the_way_stays_when_the_slice_changes_and_goes_with_the_landscape(panel):
+    panel.choose(trials=20)
+    panel.search()
+    panel.wait(LONG_S)
+    panel.upto = 7
+    panel.slice.others["num_stages"].value = 1
+    assert panel.upto == 7
+    panel.picker.kernel.value = "softmax"
+    assert (panel.run, panel.map.trail.value) == (None, "")
+    assert panel.controls.buttons["replay"].disabled
+    panel.search()
+    assert panel.wait(LONG_S)["workload"].unique().tolist() == [panel.landscape.workload]
+
+
+def test_a_stored_run_can_be_laid_over_the_map(panel):
+    with pytest.raises(UsageError, match="one run"):
+        panel.show_run(_run("softmax/4096x640"))
+    panel.show_run(_run(WORKLOAD))
+    assert panel.upto == 30
+    panel.show_run(None)
+    assert panel.map.trail.value == ""
+
+
+def _run(workload):
+    from kt_lab.cells import Cell, run_cell
+
+    return run_cell(Cell(workload, "h200", "random", "random", (), 16, 0, 30, None))
+
+
+def test_a_search_that_fails_is_told_in_the_panel(panel, monkeypatch):
+    monkeypatch.setattr(landscape, "make_searcher", lambda *_, **__: 1 / 0)
+    panel.controls.buttons["search"].click()
+    with pytest.raises(ZeroDivisionError):
+        panel.wait(LONG_S)
+    assert "ZeroDivisionError" in panel.shell.status.value
+    assert "ZeroDivisionError" in panel.shell.drawer.titles[0]
+    assert "Traceback" in panel.shell.errors.outputs[-1]["text"]
+    assert not panel.controls.buttons["search"].disabled
+
+
+def test_one_search_at_a_time_and_none_of_a_panel_that_was_replaced(panel, monkeypatch):
+    gate, make = threading.Event(), landscape.make_searcher
+
+    def gated(*args, **kwargs):
+        gate.wait(LONG_S)
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(landscape, "make_searcher", gated)
+    panel.search()
+    panel.controls.buttons["search"].click()
+    assert "stop it first" in panel.shell.status.value
+    again = LandscapePanel(WORKLOAD, gpu="h200", searcher="random", trials=5)
+    assert panel.session.snapshot().stopping
+    gate.set()
+    panel.wait(LONG_S)
+    assert panel.session.snapshot().state == "stopped"
+    again.search()
+    assert len(again.wait(LONG_S)) == 5
+
+
+def test_in_an_event_loop_the_panel_renders_by_itself():
+    async def notebook():
+        panel = LandscapePanel(WORKLOAD, gpu="h200", searcher="random", trials=10)
+        panel.search()
+        await asyncio.wait_for(panel._pump, LONG_S)
+        return panel
+
+    panel = asyncio.run(notebook())
+    assert panel.shell.status.value == "done: 10 trials of random"
+    assert panel.upto == 10
+
+
+def test_a_burst_of_changes_is_shown_at_once_and_at_its_end():
+    called = []
+
+    async def burst():
+        show = shell.Throttle(lambda: called.append(asyncio.get_running_loop().time()))
+        for _ in range(100):
+            show()
+        assert len(called) == 1
+        while len(called) < 2:  # the last of a burst is made up for
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(burst(), LONG_S))
+    assert called[1] - called[0] >= 0.9 * shell.EVERY_S
+    alone = []
+    show = shell.Throttle(lambda: alone.append(1))
+    show()
+    show()
+    assert len(alone) == 2, "without a loop nothing could be made up for"
+
+
+# -- what everything shares -----------------------------------------------------------------------
+
+
+def test_every_control_is_told_and_can_be_found():
+    inspector = ConfigInspector(WORKLOAD, gpu="h200")
+    panel = LandscapePanel(WORKLOAD, gpu="h200", inspector=inspector)
+    for each, hooks in (
+        (
+            panel,
+            "landscape map cell chosen across up trail card kernel workload gpu x y now play upto "
+            "searcher seed trials search stop replay back step save venue to-a to-b status drawer",
+        ),
+        (
+            inspector,
+            "inspector kernel workload gpu preset-a preset-b a-BLOCK_N facts differing roofline "
+            "neighbours walk kind compare diff status drawer",
+        ),
+    ):
+        found = list(controls(each.box))
+        inputs = [x for x in found if isinstance(x, w.ValueWidget | w.Button | w.Select)]
+        inputs = [x for x in inputs if not isinstance(x, w.HTML | w.Label | w.Image)]
+        assert len(inputs) > 20
+        for control in inputs:
+            assert control.tooltip, control
+            assert control.description, control
+        classes = {name for x in found for name in getattr(x, "_dom_classes", ())}
+        assert {f"ktl-{hook}" for hook in hooks.split()} <= classes
+        assert "application/vnd.jupyter.widget-view+json" in each._repr_mimebundle_()
+
+
+def test_the_chosen_config_goes_to_the_inspector():
+    inspector = ConfigInspector("softmax/4096x640", gpu="h200")
+    panel = LandscapePanel(WORKLOAD, gpu="h200", inspector=inspector, x="BLOCK_N", y="num_warps")
+    panel.map.cells[2, 1].click()
+    panel.controls.buttons["to-b"].click()
+    assert inspector.landscape.workload == WORKLOAD
+    assert inspector.configs == {"A": panel.landscape.best, "B": panel.config}
+    panel.map.cells[0, 2].click()
+    assert panel.controls.buttons["to-a"].disabled
+
+
+def test_the_figure_is_one_call():
+    drawing = slice_figure(load_landscape(WORKLOAD, gpu="h200"), "BLOCK_N", "num_warps")
+    assert drawing.caption.startswith(f"{WORKLOAD} on h200: latency over the optimum")
+    assert len(drawing.points) == 9
