@@ -1,5 +1,6 @@
 """Recording landscapes on a GPU: resumable, one config timed at a time."""
 
+from kt_lab.record.estimate import estimate
 from kt_lab.record.recording import Recording
 from kt_lab.record.session import SessionOptions, SessionRecording
 from kt_lab.record.state import Progress, RecordOptions
@@ -11,5 +12,6 @@ __all__ = [
     "Recording",
     "SessionOptions",
     "SessionRecording",
+    "estimate",
     "fit_contention",
 ]

@@ -1,0 +1,118 @@
+"""Running configs in Triton's interpreter: whether their results are right, without a GPU.
+
+The interpreter executes a kernel's programs one after the other in numpy, so shapes should be
+small. It knows tiles, masks and splits, but neither warps nor stages nor memory.
+"""
+
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from kt_lab.errors import UsageError
+from kt_lab.runners.workers import Outcome, Workers
+from kt_lab.workload import Kernel, Subject, Workload
+
+PRELOAD = ("torch", "triton")  # what its child processes share, see Workers
+_SERVICE = "kt_lab.inspect.interpreted:interpret_service"
+_ENVIRONMENT = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+
+
+def can_interpret() -> bool:
+    """Whether torch and triton are installed."""
+    return all(importlib.util.find_spec(name) for name in ("torch", "triton"))
+
+
+def small_workload(kernel: Kernel, *, points: int = 2**14) -> Workload:
+    """Returns a workload that the interpreter finishes in seconds, with awkward extents.
+
+    Args:
+        kernel: Its first workload is taken, every extent cut to one bound.
+        points: The product of the extents stays below this.
+    """
+    first = kernel.workloads[0]
+    bound = max(first.extents.values()) // 2 * 2
+    while math.prod(min(v, bound) for v in first.extents.values()) > points and bound > 2:
+        bound -= max(2, bound // 16 // 2 * 2)  # packed operands need even extents
+    extents = {name: min(value, bound) for name, value in first.extents.items()}
+    name = "x".join(map(str, extents.values()))
+    return Workload(kernel.name, name, extents, first.dtype, "for the interpreter")
+
+
+def check_configs(
+    subject: Subject,
+    configs: Sequence[Mapping[str, Any]],
+    *,
+    sms: int = 4,
+    workers: int = 1,
+    timeout_s: float = 60.0,
+) -> pd.DataFrame:
+    """Runs configs in child processes and compares their outputs with the torch reference.
+
+    Outputs are poisoned and lie between guard bands, as on a GPU.
+
+    Args:
+        subject: The workload, which should be small, and its device code.
+        configs: Members of its search space.
+        sms: Multiprocessors that persistent grids are made for.
+        workers: Child processes.
+        timeout_s: Seconds that one config may take.
+
+    Returns:
+        One row per config, in their order: the parameters, status ("ok", "wrong_result",
+        "launch_error", "timeout" or "crashed"), error and seconds.
+
+    Raises:
+        UsageError: torch or triton is not installed.
+    """
+    if not can_interpret():
+        raise UsageError("the interpreter needs torch and triton; pip install kt_lab[gpu]")
+    found: dict[int, dict[str, Any]] = {}
+    with Workers(workers, service=_SERVICE, env=_ENVIRONMENT) as interpreting:
+        for at, config in enumerate(configs):
+            task = {"subject": subject, "config": dict(config), "sms": sms}
+            interpreting.submit(at, task, timeout_s=timeout_s)
+        while interpreting.pending:
+            at, outcome = interpreting.next()
+            found[at] = _told(outcome)
+    return pd.DataFrame([{**config, **found[at]} for at, config in enumerate(configs)])
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    if outcome.kind == "ok":
+        problem = outcome.value
+        told = {"status": "wrong_result" if problem else "ok", "error": problem}
+    else:
+        status = "launch_error" if outcome.kind == "error" else outcome.kind
+        told = {"status": status, "error": outcome.error}
+    return told | {"seconds": outcome.seconds}
+
+
+def interpret_service():
+    """Starts a child process with TRITON_INTERPRET set; returns its handler, `interpret_one`."""
+    return interpret_one
+
+
+def interpret_one(task: dict[str, Any]) -> str:
+    """Runs one config; returns what is wrong with its result, or an empty string.
+
+    Args:
+        task: `subject`, `config` (values by name) and `sms`.
+    """
+    from kt_lab.kernels import device_module
+    from kt_lab.runners.gpu.checking import Outputs, difference, poison
+    from kt_lab.trial import Config
+
+    subject = task["subject"]
+    device, workload = device_module(subject.device), subject.workload
+    inputs = device.make_inputs(workload, device="cpu", seed=0)
+    guarded = Outputs(inputs, device.output(inputs))
+    launch = device.plan(inputs, workload, Config(task["config"]), sms=task["sms"])
+    reference = device.reference(inputs, workload)
+    poison(device.output(inputs))
+    if launch.prepare:
+        launch.prepare()
+    launch()
+    return difference(device.output(inputs), reference, law=subject) or guarded.touched()

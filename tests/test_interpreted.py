@@ -1,0 +1,112 @@
+"""Configs in the interpreter: right ones pass, each kind of wrong one is told, nothing hangs."""
+
+import math
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from kt_lab import kernels
+from kt_lab.errors import UsageError
+from kt_lab.inspect import interpreted
+from kt_lab.inspect.interpreted import check_configs, small_workload
+from kt_lab.workload import Subject, Workload
+
+DEVICE = """
+import time
+
+import torch
+import triton
+import triton.language as tl
+
+from kt_lab.kernels.device import Launch
+
+
+@triton.jit
+def twice(x, out, N, BLOCK: tl.constexpr, SKIP: tl.constexpr, BEYOND: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < N - SKIP
+    tl.store(out + at, 2 * tl.load(x + at, mask=inside), mask=inside)
+    if BEYOND:
+        tl.store(out + N + 1, 7.0)
+
+
+def make_inputs(workload, *, device, seed):
+    x = torch.arange(workload.extents["N"], device=device, dtype=torch.float32) + seed
+    return {"x": x, "out": torch.empty_like(x)}
+
+
+def reference(inputs, workload):
+    return 2 * inputs["x"]
+
+
+def output(inputs):
+    return inputs["out"]
+
+
+def plan(inputs, workload, config, *, sms):
+    if config["HANG"]:
+        time.sleep(60)
+    n = workload.extents["N"]
+    if config["RAISE"]:
+        raise RuntimeError(f"no launch on {sms} multiprocessors")
+    constexprs = {name: config[name] for name in ("BLOCK", "SKIP", "BEYOND")}
+    grid = (triton.cdiv(n, config["BLOCK"]),)
+    return Launch(twice, grid, (inputs["x"], inputs["out"], n), constexprs)
+"""
+RIGHT = {"BLOCK": 16, "SKIP": 0, "BEYOND": False, "RAISE": False, "HANG": False}
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory):
+    path = tmp_path_factory.mktemp("device") / "twice.py"
+    path.write_text(DEVICE)
+    return Subject(Workload("twice", "37", {"N": 37}, "float32"), str(path), 0.0, 0.0)
+
+
+@pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
+def test_right_and_wrong_configs_are_told_apart(subject):
+    configs = [
+        RIGHT,
+        RIGHT | {"BLOCK": 64},
+        RIGHT | {"SKIP": 1},
+        RIGHT | {"BEYOND": True},
+        RIGHT | {"RAISE": True},
+        RIGHT | {"HANG": True},
+        RIGHT | {"BLOCK": 32},
+    ]
+    found = check_configs(subject, configs, sms=3, timeout_s=4.0)
+    assert found["BLOCK"].tolist() == [c["BLOCK"] for c in configs]
+    assert found["status"].tolist() == [
+        *("ok", "ok", "wrong_result", "wrong_result", "launch_error", "timeout", "ok")
+    ]
+    assert "not written" in found["error"][2]
+    assert "after its output" in found["error"][3]
+    assert "no launch on 3 multiprocessors" in found["error"][4]
+    assert found["error"][0] == ""
+
+
+@pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
+def test_a_shipped_kernel_is_right_on_its_small_workload():
+    kernel = kernels.get_kernel("int4_gemm")
+    small = small_workload(kernel)
+    found = check_configs(kernels.subject(small, kernel), [kernel.space(small).default])
+    assert found["status"].tolist() == ["ok"]
+    strict = replace(kernels.subject(small, kernel), rtol=0.0, atol=-1.0)
+    found = check_configs(strict, [kernel.space(small).default])
+    assert found["status"].tolist() == ["wrong_result"], "no result can be nearer than that"
+
+
+def test_small_workloads_are_small_and_within_the_original():
+    for kernel in kernels.kernels():
+        small, first = small_workload(kernel), kernel.workloads[0]
+        assert math.prod(small.extents.values()) <= 2**14
+        assert small.extents.keys() == first.extents.keys()
+        assert all(1 <= v <= first.extents[n] for n, v in small.extents.items())
+        assert kernel.space(small).size >= 1
+
+
+def test_without_triton_it_says_what_to_install(subject, monkeypatch):
+    monkeypatch.setattr(interpreted, "can_interpret", lambda: False)
+    with pytest.raises(UsageError, match="torch and triton"):
+        check_configs(subject, [RIGHT])
