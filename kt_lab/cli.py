@@ -23,6 +23,8 @@ COMMANDS = {
     "study": ("kt_lab.commands.study", "runs a stored study by replay"),
     "compare": ("kt_lab.commands.compare", "compares searchers by replay, or a stored study"),
     "figures": ("kt_lab.commands.figures", "draws the headline study from its stored runs"),
+    "publish": ("kt_lab.commands.publish", "figures, tables, captions of a study for a venue"),
+    "artifact": ("kt_lab.commands.artifact", "bundles a study for artifact evaluation"),
     "evidence": ("kt_lab.commands.evidence", "the measurements behind the claims"),
     "benchmark": ("kt_lab.commands.benchmark", "speed of replay on this machine"),
 }

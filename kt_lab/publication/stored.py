@@ -1,0 +1,175 @@
+"""Stored runs of a study with all that they rest on, read from files alone."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pandas.api.types import union_categoricals
+
+from kt_lab.cells import CATEGORIES
+from kt_lab.comparison import landscapes_of
+from kt_lab.errors import StoreError, UnknownName, UsageError
+from kt_lab.experiment import load_runs
+from kt_lab.landscape import Landscape, data_directory, landscapes
+from kt_lab.plots.captions import listed
+from kt_lab.store import read_table
+from kt_lab.studies import REFERENCE
+
+_TOLD = ("scikit-learn", "optuna")  # packages that searchers decide with
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """The runs of one lane count, and where they are from.
+
+    Attributes:
+        name: Of the study, or of several that are told together ("field").
+        runs: The tidy table of runs.
+        reference: The searcher that the others are compared with.
+        parts: Per stored table its facts: searchers, seeds, budget, lanes, landscapes, provenance.
+        files: Per stored table its file.
+        landscapes: What the runs replayed.
+    """
+
+    name: str
+    runs: pd.DataFrame
+    reference: str
+    parts: Mapping[str, Mapping[str, Any]]
+    files: Mapping[str, Path]
+    landscapes: Sequence[Landscape]
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """Row name -> (registered name, options), as in Experiment."""
+        told = [facts["searchers"].items() for facts in self.parts.values()]
+        return {name: tuple(row) for rows in told for name, row in rows}
+
+    def provenance(self) -> dict[str, Any]:
+        """Returns what determines the figures, JSON-ready: nothing of this moment or machine."""
+        return {
+            "study": self.name,
+            "lanes": int(self.runs["lanes"].iloc[0]),
+            "reference": self.reference,
+            "landscapes": {e.workload: e.manifest["sha256"] for e in self.landscapes},
+            "runs": {
+                part: {"sha256": sha256(self.files[part])}
+                | {key: facts[key] for key in ("seeds", "budget", "searchers", "provenance")}
+                for part, facts in self.parts.items()
+            },
+        }
+
+    def versions(self) -> str:
+        """Returns the sentences of what computed, and by which protocol it was measured."""
+        made = [facts["provenance"] for facts in self.parts.values()]
+        tools = _distinct(f"kt_lab {each['kt_lab']}" for each in made)
+        for package in _TOLD:
+            tools += _distinct(
+                f"{package} {each['packages'][package]}"
+                for each in made
+                if each["packages"].get(package)
+            )
+        manifests = [each.manifest for each in self.landscapes]
+        first = [manifest["facts"][0] for manifest in manifests if manifest.get("facts")]
+        protocols = _distinct(manifest["protocol"]["name"] for manifest in manifests)
+        machines = _distinct(
+            f"{facts['slug']} is {facts['gpu']} (driver {facts['sensors']['driver']}, "
+            f"Triton {facts['triton']})"
+            for facts in first
+        )
+        measured = f" {listed(machines)}." if machines else ""
+        return (
+            f"Replayed by {listed(tools)} from recorded landscapes; timing protocol "
+            f"{listed(protocols)}.{measured}"
+        )
+
+
+def _distinct(words) -> list[str]:
+    return list(dict.fromkeys(words))
+
+
+def sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def parts_of(name: str) -> dict[str, Path]:
+    """Returns the stored tables that a name stands for: its own, or all that begin with it.
+
+    "field" stands for "field_softmax" and "field_int4_gemm".
+    """
+    root = data_directory() / "runs"
+    known = {path.stem: path for path in sorted(root.glob("*/*.parquet"))}
+    if name in known:
+        return {name: known[name]}
+    found = {part: path for part, path in known.items() if part.startswith(f"{name}_")}
+    if not found:
+        groups = {part.rpartition("_")[0] for part in known} - {""}
+        raise UnknownName("stored study", name, {*known, *groups})
+    return found
+
+
+def read_study(
+    name: str, *, lanes: int | None = None, reference: str | None = None
+) -> StoredStudy:
+    """Reads a stored study from data/runs, with the landscapes that it replayed.
+
+    Args:
+        name: Of a stored table, or what several begin with ("field").
+        lanes: Which lane count; None: the most.
+        reference: A searcher; None: pattern search, under whatever name it ran, else the first.
+
+    Raises:
+        StoreError: A landscape is not the one that was replayed.
+    """
+    files = parts_of(name)
+    tables = {part: read_table(path)[1] for part, path in files.items()}
+    runs = _joined([load_runs(path) for path in files.values()])
+    known = sorted(int(count) for count in runs["lanes"].unique())
+    lanes = known[-1] if lanes is None else lanes
+    if lanes not in known:
+        raise UsageError(f"lanes must be one of the study's {known}, got {lanes}")
+    runs = runs[runs["lanes"] == lanes].reset_index(drop=True)
+    # Keys may be files of landscapes elsewhere: those come with no shipped manifest.
+    shipped = {(e.gpu, e.workload) for e in landscapes()}
+    cells = set(runs[["gpu", "workload"]].drop_duplicates().itertuples(index=False, name=None))
+    if missing := sorted(cells - shipped):
+        raise StoreError(
+            f"a study is published with the landscapes that it replayed, got none of "
+            f"{missing[0][1]} on {missing[0][0]} in data/landscapes; copy it there"
+        )
+    found = landscapes_of(runs)
+    for part, facts in tables.items():
+        for each in found:
+            if (
+                facts["landscapes"].get(each.workload, each.manifest["sha256"])
+                != (each.manifest["sha256"])
+            ):
+                raise StoreError(
+                    f"{part} replayed another landscape of {each.workload} than the one in "
+                    "data/landscapes; run the study again"
+                )
+    return StoredStudy(name, runs, _reference(runs, reference), tables, files, found)
+
+
+def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Returns tables of runs as one; names stay categories, which millions of strings are not."""
+    names = {
+        name: union_categoricals([part[name] for part in parts], sort_categories=True)
+        for name in CATEGORIES
+    }
+    rest = pd.concat([part.drop(columns=[*CATEGORIES]) for part in parts], ignore_index=True)
+    return rest.assign(**names)[parts[0].columns]
+
+
+def _reference(runs: pd.DataFrame, given: str | None) -> str:
+    """Returns the reference, if it ran."""
+    names = sorted(runs["searcher"].astype(str).unique())
+    if given is not None:
+        if given not in names:
+            raise UnknownName("searcher", given, names)
+        return given
+    usual = (REFERENCE, f"{REFERENCE}_tuned", *names)
+    return next(name for name in usual if name in names)

@@ -1,0 +1,141 @@
+"""One call makes figures, tables and captions; the same inputs give the same bytes anywhere."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from kt_lab.cli import main
+from kt_lab.errors import StoreError, UnknownName, UsageError
+from kt_lab.publication import FIGURES, TABLES, publish, read_study
+
+DRAWN = [name for name in FIGURES if name != "anatomy"]  # no searcher of the study predicts
+
+
+@pytest.fixture(scope="module")
+def written(stored, tmp_path_factory):
+    """Everything of the small study, for a two-column page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KT_LAB_DATA", str(stored))
+        return publish("tiny", venue="mlsys", directory=tmp_path_factory.mktemp("all"))
+
+
+def test_one_call_writes_every_figure_and_table(written):
+    assert list(written) == [*DRAWN, *TABLES, "document"]
+    for name in DRAWN:
+        assert sorted(written[name]) == ["csv", "json", "pdf", "png", "tex"]
+    for name in TABLES:
+        assert sorted(written[name]) == ["csv", "html", "json", "tex"]
+    assert all(path.stat().st_size > 100 for paths in written.values() for path in paths.values())
+    document = written["document"]["tex"].read_text()
+    assert all(f"\\input{{{name}.tex}}" in document for name in [*DRAWN, *TABLES])
+
+
+@pytest.mark.parametrize("name", [*DRAWN, *TABLES])
+def test_captions_tell_what_they_rest_on(written, name):
+    facts = json.loads(written[name]["json"].read_text())
+    told = [
+        *("2 workloads of 2 kernels", "h200", "2 seeds per workload", "budget 40 trials"),
+        *("kt_lab 0.1.0", "protocol cuda-events/l2-flush-256MiB/queued", "NVIDIA H200"),
+    ]
+    for words in told:
+        assert words in facts["caption"], words
+    assert "kt\\_lab 0.1.0" in facts["caption_latex"]
+    assert facts["caption_latex"] in written[name]["tex"].read_text()
+    if name in ("ratios", "table_trials", "table_running_times"):
+        assert "95% percentile bootstrap" in facts["caption"]
+    if name in ("ratios", "table_trials", "table_scores"):
+        assert "Pattern" in facts["caption"] or name == "table_scores"
+
+
+def test_nothing_of_the_moment_or_the_machine_is_written(written):
+    folder = str(written["document"]["tex"].parent)
+    for paths in written.values():
+        for kind, path in paths.items():
+            if kind != "png":
+                assert folder.encode() not in path.read_bytes()
+    facts = json.loads(written["ratios"]["json"].read_text())
+    assert facts["provenance"]["study"] == "tiny"
+    assert set(facts["provenance"]["runs"]) == {"tiny_one"}
+    assert len(facts["provenance"]["runs"]["tiny_one"]["sha256"]) == 64
+    assert not {"utc", "host", "cpu"} & set(facts["provenance"])
+
+
+def test_another_process_in_another_folder_writes_the_same_bytes(written, stored, tmp_path):
+    names = ["quality_at_trials", "significance", "table_trials", "table_scores"]
+    program = (
+        "from kt_lab.publication import publish\n"
+        f"publish('tiny', venue='mlsys', directory='elsewhere', only={names})"
+    )
+    home = {"KT_LAB_DATA": str(stored), "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | home, check=True
+    )
+    for name in names:
+        for path in written[name].values():
+            assert (tmp_path / "elsewhere" / path.name).read_bytes() == path.read_bytes(), (
+                path.name
+            )
+
+
+def test_the_csv_of_a_table_holds_what_is_printed(written):
+    data = pd.read_csv(written["table_trials"]["csv"])
+    end = data[data["budget"].isna()].sort_values("estimate").iloc[0]
+    words = f"\\textbf{{{end.estimate:.3f}}} [{end.low:.3f}, {end.high:.3f}]"
+    assert words in written["table_trials"]["tex"].read_text()
+    assert f"<b>{end.estimate:.3f}</b>" in written["table_trials"]["html"].read_text()
+
+
+def test_figures_have_the_width_that_is_asked_for(data, tmp_path):
+    for width, inches in (("column", 3.25), ("text", 6.75)):
+        paths = publish(
+            "tiny_one", venue="icml", width=width, directory=tmp_path, only=["quality_vs_time"]
+        )
+        facts = json.loads(paths["quality_vs_time"]["json"].read_text())
+        assert facts["inches"][0] == inches
+        star = "*" if width == "text" else ""
+        tex = paths["quality_vs_time"]["tex"].read_text()
+        assert f"\\begin{{figure{star}}}" in tex
+        assert list(paths) == ["quality_vs_time", "document"]
+    assert data.exists()
+
+
+def test_a_study_that_was_read_is_published_as_it_is(data, tmp_path):
+    study = read_study("tiny_one", reference="random")
+    paths = publish(study, directory=tmp_path, only=["table_scores"])
+    assert "over Random" in paths["table_scores"]["html"].read_text()
+    with pytest.raises(UsageError, match="are its own"):
+        publish(study, directory=tmp_path, reference="pattern")
+    assert data.exists()
+
+
+@pytest.mark.usefixtures("data")
+def test_mistakes_are_told(tmp_path):
+    with pytest.raises(UnknownName, match="tiny_one"):
+        publish("tyni_one", directory=tmp_path)
+    with pytest.raises(UnknownName, match="mlsys"):
+        publish("tiny", directory=tmp_path, venue="mlsis")
+    with pytest.raises(UnknownName, match="table_trials"):
+        publish("tiny", directory=tmp_path, only=["table_trails"])
+    with pytest.raises(UnknownName, match="pattern"):
+        read_study("tiny", reference="patern")
+    with pytest.raises(UsageError, match=r"lanes must be one of the study's \[16\]"):
+        read_study("tiny", lanes=4)
+
+
+def test_a_study_without_its_landscapes_is_refused(stored, tmp_path, monkeypatch):
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    (tmp_path / "runs").symlink_to(stored / "runs")
+    with pytest.raises((StoreError, UsageError), match=r"softmax/4096x640|int4_gemm"):
+        read_study("tiny")
+
+
+@pytest.mark.usefixtures("data")
+def test_the_command_publishes(tmp_path, capsys):
+    words = ["publish", "tiny", "--venue", "neurips", "--directory", str(tmp_path)]
+    assert main([*words, "--only", "table_power", "--workers", "1"]) == 0
+    assert "table_power: csv, html, json, tex" in capsys.readouterr().out
+    assert (tmp_path / "document.tex").exists()
