@@ -3,6 +3,7 @@
 # make test      lint, then every test
 # make lint      ruff and stripped notebooks only
 # make lock      resolve requirements.lock anew
+# make gallery   take the README's pictures of panels anew, with the browser tests
 # make clean     remove .venv, caches, and figures/ but for the README's gallery
 # Each sets up .venv first, and does nothing there when pyproject.toml and the lock are unchanged.
 
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_CUSTOM_COMPILE_COMMAND := make lock
 
 .NOTPARALLEL:
-.PHONY: figures lab test lint lock clean
+.PHONY: figures lab test lint lock gallery clean
 
 figures: .venv/.stamp-lab
 	$(BIN)/kt-lab figures
@@ -37,6 +38,10 @@ lint: .venv/.stamp-lint
 lock: .venv/pyvenv.cfg
 	$(PIP) uv
 	$(BIN)/uv pip compile -q --upgrade pyproject.toml -o requirements.lock
+
+gallery: .venv/.stamp-test
+	$(BIN)/pytest -q tests/browser
+	$(BIN)/python -m tests.browser.gallery
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache notebooks/figures

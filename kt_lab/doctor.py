@@ -148,7 +148,7 @@ def _tools() -> Iterator[Check]:
             "chromium",
             "browser tests",
             ("chromium", "chromium-browser", "google-chrome"),
-            "apt-get install chromium chromium-driver",
+            "apt-get install chromium",
         ),
     )
     for name, purpose, programs, fix in tools:
