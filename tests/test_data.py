@@ -19,7 +19,7 @@ from kt_lab.datasheet import (
 )
 from kt_lab.evidence import readme as evidence
 from kt_lab.experiment import compare_cell
-from kt_lab.kernels import get_kernel, get_workload
+from kt_lab.kernels import get_kernel, get_workload, workloads
 from kt_lab.landscape import Landscape, data_directory, landscapes
 from kt_lab.studies import KERNELS, LANES, field, headline, load_field, load_study, load_tuned
 from kt_lab.study import ratio_tables
@@ -28,10 +28,26 @@ ENTRIES = landscapes()
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_both_kernels_are_recorded_exhaustively():
-    kernels = {e.kernel: {x.workload for x in ENTRIES if x.kernel == e.kernel} for e in ENTRIES}
-    assert set(kernels) == {"softmax", "int4_gemm"}
-    assert all(len(found) >= 4 for found in kernels.values())
+# What the dataset is for needs at least so many of each; "configs" are measured ones.
+FEWEST = {"kernels": 14, "workloads": 45, "gpus": 2, "landscapes": 90, "configs": 100_000}
+LANDSCAPES_BYTES = 25 * 2**20
+
+
+def test_the_dataset_is_as_large_as_it_says():
+    kernels = {e.kernel for e in ENTRIES}
+    found = {
+        "kernels": len(kernels),
+        "workloads": len({e.workload for e in ENTRIES}),
+        "gpus": len({e.gpu for e in ENTRIES}),
+        "landscapes": len(ENTRIES),
+        "configs": sum(e.configs for e in ENTRIES),
+    }
+    assert all(found[name] >= fewest for name, fewest in FEWEST.items()), found
+    for kernel in kernels:
+        assert len({e.workload for e in ENTRIES if e.kernel == kernel}) >= 3
+        assert {w.key for w in workloads(kernel)} >= {
+            e.workload for e in ENTRIES if e.kernel == kernel
+        }
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: f"{e.workload}-{e.gpu}")
@@ -39,24 +55,36 @@ def test_a_shipped_landscape_is_whole(entry):
     landscape = Landscape.load(entry.path)
     space = get_kernel(entry.kernel).space(get_workload(entry.workload))
     landscape.require(space)
-    assert len(landscape.table) == space.size == entry.configs >= 1000
+    assert len(landscape.table) == space.size == entry.configs >= 800
     assert landscape.visits >= 2
     assert "NVIDIA" in landscape.manifest["facts"][0]["gpu"]
     latency = landscape.latency_us
     near = np.flatnonzero(latency <= 2 * landscape.optimum_us)
     for at in np.flatnonzero(np.isfinite(latency)):
         counts = [len(landscape.samples[v][at]) for v in range(landscape.visits)]
-        assert min(counts) >= 5
+        assert min(counts) >= 5 or at in landscape.manifest["thin"]
     # A config right at the border of "2x the best so far" may have been on either side of it.
     clear = near[latency[near] <= 1.8 * landscape.optimum_us]
     total = [sum(len(landscape.samples[v][at]) for v in range(landscape.visits)) for at in clear]
     assert np.mean(np.asarray(total) >= 20) > 0.99
-    assert landscape.manifest["contention"]["factors"].keys() == {"1", "4", "16"}
+    compared = landscape.manifest["contention"]["factors"].keys()
+    assert len(compared) == 3
+    assert compared > {"1", "4"}
+    # On a crowded host the wall clock of a compilation says nothing.
+    crowded = landscape.table["compile_workers"].max() > 16
+    assert crowded == (landscape.manifest.get("compile_clock") == "cpu")
+
+
+def test_few_readings_are_thin():
+    thin = [Landscape.load(e.path).manifest.get("thin", []) for e in ENTRIES]
+    assert sum(map(len, thin)) <= 1e-4 * sum(e.configs for e in ENTRIES)
 
 
 def test_data_stays_small():
     files = [p for p in data_directory().rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 40 * 2**20
+    recorded = [p for p in files if p.is_relative_to(data_directory() / "landscapes")]
+    assert sum(p.stat().st_size for p in recorded) < LANDSCAPES_BYTES
     assert max(p.stat().st_size for p in files) < 10 * 2**20
 
 

@@ -210,6 +210,12 @@ def _facts(landscape: Landscape) -> dict:
         return cached
     names = ("compile_s", "compile_workers", "check_s", "timing_overhead_s", "failure_s")
     facts: dict = {n: np.nan_to_num(landscape.column(n).astype(float)).tolist() for n in names}
+    # Compilations that shared their cores with others' are charged by their CPU seconds.
+    by_cpu = landscape.manifest.get("compile_clock") == "cpu"
+    if by_cpu:
+        cpu = landscape.column("compile_cpu_s").astype(float)
+        wall = np.asarray(facts["compile_s"])
+        facts["compile_s"] = np.where(np.isfinite(cpu), cpu, wall).tolist()
     for n in ("specialisation", "error"):
         facts[n] = landscape.column(n, missing="").tolist()
     facts["launch"] = landscape.launches
@@ -219,7 +225,8 @@ def _facts(landscape: Landscape) -> dict:
         for s, failed in zip(facts["status"], facts["failure_s"], strict=True)
     ]
     facts["flush_us"] = float(landscape.manifest["flush_us"])
-    facts["slower"] = contention_factor(landscape.manifest.get("contention"))
+    fitted = None if by_cpu else landscape.manifest.get("contention")
+    facts["slower"] = contention_factor(fitted)
     landscape.__dict__["_replay_facts"] = facts
     return facts
 

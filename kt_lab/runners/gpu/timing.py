@@ -192,6 +192,8 @@ class TimingService:
         """Returns the samples, and whether timing stopped at the cut-off."""
         rule, asked = task["rule"], task["asked"]
         take = partial(self._take, task["protocol"], launch)
+        # A first launch may have waited for something else: only a second one shows it is long.
+        long = long and take(repetitions=1, warm_up=0)[0] >= _LONG_S * 1e6
         first = 1 if long else rule.first(asked)
         samples = take(repetitions=first, warm_up=0 if long else 2)
         rest = rule.rest(
