@@ -15,7 +15,6 @@ from kt_lab.comparison import finished_part
 from kt_lab.errors import UsageError
 from kt_lab.landscape import data_directory
 from kt_lab.plots import VENUES
-from kt_lab.provenance import provenance
 from kt_lab.studies import REFERENCE, SEARCHERS
 from kt_lab.ui.background import alive
 from kt_lab.ui.compare_choice import CompareChoice
@@ -161,10 +160,8 @@ class ComparePanel:
             raise UsageError("an export needs finished runs, got none; start a comparison")
         stem = self.view.figure_name.value if name is None else name
         folder = Path(self.view.folder.value if directory is None else directory)
-        origin = {
-            "panel": self.choice.facts() | {"shown": dataclasses.asdict(self._shown())},
-            "drawn_with": provenance(),
-        }
+        shown = {"shown": dataclasses.asdict(self._shown())}
+        origin = {"panel": self.choice.facts() | shown}
         page = {"venue": self.view.venue.value, "width": self.view.width.value}
         drawn = self.compared.drawings(self._shown(), **page)
         paths = {

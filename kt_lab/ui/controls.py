@@ -39,6 +39,14 @@ class RunOptions(Options):
     )
 
 
+Guard = Callable[[Callable[[], object]], object]
+
+
+def _plainly(action: Callable[[], object]) -> None:
+    """Calls an action; without a panel what it raises has no better place."""
+    action()
+
+
 class OptionControls:
     """One row of widgets per field of an options dataclass, and a reset button.
 
@@ -47,20 +55,23 @@ class OptionControls:
         kind: The dataclass.
     """
 
-    def __init__(self, kind: type, *, value: Mapping[str, Any] | None = None):
+    def __init__(
+        self, kind: type, *, value: Mapping[str, Any] | None = None, guard: Guard = _plainly
+    ):
         """Makes the widgets.
 
         Args:
             kind: A frozen dataclass of `kt_lab.search.base.option` fields. A field of a type of
                 the searcher's own gets no widget and keeps its default.
             value: Options that differ from the defaults.
+            guard: Calls what the reset button does; a panel's shows what it raises.
         """
         self.kind = kind
         fields = {f.name: f for f in dataclasses.fields(kind)}
         self._rows = {name: row for name, f in fields.items() if (row := _row(f)) is not None}
         self._default = {name: fields[name].default for name in self._rows}
         reset = button("reset", "Sets every option back to its default.", css="ktl-reset")
-        reset.on_click(lambda _: self.reset())
+        reset.on_click(lambda _: guard(self.reset))
         boxes = [row.box for row in self._rows.values()]
         self.box = w.VBox([*boxes, reset] if boxes else [w.Label("no options")])
         self.value = dict(value or {})
@@ -154,14 +165,23 @@ class ValueControls:
         count: The label with the number.
     """
 
-    def __init__(self, space: ParameterSpace, *, value: Mapping[str, Sequence[Any]] | None = None):
-        """Makes the lists with everything ticked, or only `value` of the parameters it names."""
-        self.space = space
+    def __init__(
+        self,
+        space: ParameterSpace,
+        *,
+        value: Mapping[str, Sequence[Any]] | None = None,
+        guard: Guard = _plainly,
+    ):
+        """Makes the lists with everything ticked, or only `value` of the parameters it names.
+
+        `guard` calls what the button and the counting do; a panel's shows what they raise.
+        """
+        self.space, self._guard = space, guard
         self.count = w.Label()
         self.count.add_class("ktl-count")
         self._lists = {p.name: self._list(p) for p in space.parameters}
         reset = button("allow all", "Ticks every value.", css="ktl-allow-all")
-        reset.on_click(lambda _: self.reset())
+        reset.on_click(lambda _: guard(self.reset))
         grid = w.Box(list(self._lists.values()), layout=w.Layout(flex_flow="row wrap"))
         self.box = w.VBox([grid, w.HBox([self.count, reset])])
         self.value = dict(value or {})
@@ -196,10 +216,10 @@ class ValueControls:
             **described(parameter.name, _VALUES.format(parameter.name)),
         )
         found.add_class(f"ktl-values-{parameter.name}")
-        found.observe(self._recount, names="value")
+        found.observe(lambda _: self._guard(self._recount), names="value")
         return found
 
-    def _recount(self, _: object = None) -> None:
+    def _recount(self) -> None:
         self.count.value = count_text(self.space, self.value)
 
 

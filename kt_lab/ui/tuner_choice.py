@@ -59,7 +59,7 @@ class TunerChoice:
         self.workload = dropdown("workload", "Its shape and element type.")
         self.runner = dropdown("runner", "A GPU of this machine, or the replay of a recorded one.")
         self.searcher = dropdown("searcher", "The algorithm that chooses.", searcher_names())
-        self.run = OptionControls(RunOptions)
+        self.run = OptionControls(RunOptions, guard=view.guarded)
         self._option_slot, self._value_slot = w.VBox(), w.VBox()
         more = w.Accordion(
             [self._option_slot, self._value_slot], titles=("searcher options", "allowed values")
@@ -164,7 +164,8 @@ class TunerChoice:
 
     def _workload_chosen(self) -> None:
         offer(self.runner, [(c.label, c) for c in runner_choices(self._workload)])
-        self.values = ValueControls(self._kernels[self.kernel.value].space(self._workload))
+        space = self._kernels[self.kernel.value].space(self._workload)
+        self.values = ValueControls(space, guard=self._view.guarded)
         self._value_slot.children = [self.values.box]
 
     def _runner_chosen(self) -> None:
@@ -172,7 +173,8 @@ class TunerChoice:
         self._view.show_badge(choice.badge() if choice else "no GPU and no landscape")
 
     def _searcher_chosen(self) -> None:
-        self.options = OptionControls(get_searcher(self.searcher.value).Options)
+        options = get_searcher(self.searcher.value).Options
+        self.options = OptionControls(options, guard=self._view.guarded)
         self._option_slot.children = [self.options.box]
 
 
