@@ -193,11 +193,12 @@ def open_gpu(
 
 def known(choice: RunnerChoice, workload: Workload, kernel: Kernel) -> Known:
     """Returns what the workload's searches are held against; reads a landscape."""
-    speed = _copy_bytes_per_s(choice.gpu)
-    floor = kernel.bytes_moved(workload) / speed * 1e6 if speed else None
     if choice.live:
+        speed = _copy_bytes_per_s(choice.gpu)
+        floor = kernel.bytes_moved(workload) / speed * 1e6 if speed else None
         return Known(bytes_floor_us=floor)
-    return Known(**levels(recorded(workload.key, choice.gpu)), bytes_floor_us=floor)
+    landscape = recorded(workload.key, choice.gpu)
+    return Known(**levels(landscape), bytes_floor_us=landscape.manifest.get("bytes_floor_us"))
 
 
 @lru_cache(maxsize=64)
