@@ -92,7 +92,30 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 
 def interpret_service():
     """Starts a child process with TRITON_INTERPRET set; returns its handler, `interpret_one`."""
+    mend_interpreter()
     return interpret_one
+
+
+def mend_interpreter() -> None:
+    """Mends what Triton 3.7's interpreter gets wrong, in this process.
+
+    Atomics read the memory of their mask as if it were whole, but numpy's broadcast of a single
+    element shares that one: the elements after it were whatever lay behind.
+    """
+    import numpy as np
+    from triton.runtime import interpreter
+
+    builder = interpreter.InterpreterBuilder
+    if builder.create_broadcast.__name__ == "whole":
+        return
+    shared = builder.create_broadcast
+
+    def whole(self, arg, shape):
+        found = shared(self, arg, shape)
+        found.data = np.array(found.data)
+        return found
+
+    builder.create_broadcast = whole
 
 
 def interpret_one(task: dict[str, Any]) -> str:
