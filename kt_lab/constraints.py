@@ -115,8 +115,13 @@ class Constraint:
         Args:
             columns: Every parameter and constant that the expression names.
         """
+        return self.value(columns, kind=bool)
+
+    def value(self, columns: Columns, *, kind: type | None = None) -> np.ndarray:
+        """Returns what the expression comes to, as `evaluate` does; `kind`: as this type."""
         try:
-            return np.asarray(self._evaluate(columns)).astype(bool)
+            found = np.asarray(self._evaluate(columns))
+            return found if kind is None else found.astype(kind)
         except (TypeError, ValueError, OverflowError) as error:
             raise ConstraintError(
                 f"constraint {self.name!r} must be computable for every value of its parameters, "

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata, spearmanr
 
+from kt_lab.keys import carried
 from kt_lab.landscape import Landscape
 from kt_lab.roofline import roofline
 from kt_lab.trial import Config
@@ -147,7 +148,7 @@ def carry_over(landscapes: Sequence[Landscape], *, top: int = 10) -> pd.DataFram
     ]
     rows = []
     for (source, a, _), (target, b, default) in itertools.product(labelled, repeat=2):
-        there = {c: b[t] for c in a if (t := _translated(c, default)) in b}
+        there = {c: b[t] for c in a if (t := carried(c, default)) in b}
         shared = [c for c in there if np.isfinite(a[c]) and np.isfinite(there[c])]
         ranked = sorted((c for c in a if np.isfinite(a[c])), key=a.get)
         known = [there[c] for c in ranked[:top] if c in there]
@@ -166,12 +167,6 @@ def carry_over(landscapes: Sequence[Landscape], *, top: int = 10) -> pd.DataFram
             }
         )
     return pd.DataFrame(rows)
-
-
-def _translated(config: Config, default: Config) -> Config:
-    if config.keys() == default.keys():
-        return config
-    return Config({name: config.get(name, value) for name, value in default.items()})
 
 
 def _by_config(landscape: Landscape) -> dict[Config, float]:

@@ -1,0 +1,190 @@
+"""One tuning for many shapes: few configs for all of them, from landscapes or by a search.
+
+In a search every proposal is measured on all workloads, and the configs are found one after the
+other: each search is told what a proposal adds to the configs chosen before it and to the default
+of every workload, which is always in the race. In the end the best set of everything that was
+measured is chosen. Source of the first part: Xu, Hoos and Leyton-Brown, "Hydra: automatically
+configuring algorithms for portfolio-based selection", AAAI 2010.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.budget import Budget
+from kt_lab.covering import cover
+from kt_lab.errors import UsageError
+from kt_lab.joint import JointRunner, joint_space
+from kt_lab.kernels import get_kernel
+from kt_lab.keys import Dispatch, Key
+from kt_lab.landscape import Landscape
+from kt_lab.runners import Runner
+from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.search import make_searcher
+from kt_lab.space import ParameterSpace
+from kt_lab.stats.keyed import CELL, crossings, judged_picks, read_costs
+from kt_lab.trial import Config, History
+from kt_lab.tune import tune
+from kt_lab.workload import Workload
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """At most k configs for many workloads.
+
+    Attributes:
+        dispatch: Config by value of the key, for `kt_lab.keys.Dispatch`, by all readings (those
+            of single visits may lead to others); a value that is best served by the defaults is
+            not in it.
+        table: What it costs, cross-fitted: one row per visit and workload, with visit, workload,
+            value, config (the default where nothing is better), default (whether it is that),
+            status, regret, optimum_regret as in `regret_matrix`, and default_regret (of the
+            default alone).
+    """
+
+    dispatch: Mapping[Hashable, Config]
+    table: pd.DataFrame
+
+
+def portfolio(
+    landscapes: Sequence[Landscape] | pd.DataFrame,
+    *,
+    k: int,
+    objective: str = "geomean",
+    values: Mapping[str, Hashable] | None = None,
+    fallback: bool = True,
+) -> Portfolio:
+    """Returns at most k configs that cover many workloads, and the table from key to config.
+
+    Args:
+        landscapes: Landscapes of one kernel, or their `crossings`.
+        k: How many, >= 1.
+        objective: "geomean" or "minimax" of latency relative to each workload tuned alone.
+        values: Value of the key by workload: equal ones share a config. None: all differ.
+        fallback: Whether a workload may use its default where that is no slower, or nothing that
+            was chosen runs on it; otherwise the configs cover as many workloads as they can.
+    """
+    table = landscapes if isinstance(landscapes, pd.DataFrame) else crossings(landscapes)
+    visits = list(read_costs(table))
+    workloads = list(visits[0][2])
+    values = values or {w: w for w in workloads}
+    defaults = table[table["default"]].drop_duplicates("workload").set_index("workload")["config"]
+
+    def covered(costs: pd.DataFrame, configs: pd.Index) -> dict[Hashable, Config]:
+        own = configs.get_indexer(defaults.reindex(workloads))
+        base = costs.reindex(own).to_numpy().diagonal() if fallback else None
+        groups = [values[w] for w in workloads]
+        _, use = cover(costs.to_numpy(), groups, k, objective=objective, base=base)
+        return {value: configs[costs.index[at]] for value, at in use.items()}
+
+    rows = []
+    for visit, configs, costs in visits:
+        use = covered(costs, configs)
+        for w in workloads:
+            config = use.get(values[w], defaults.get(w))
+            about = {"visit": visit, "workload": w, "value": values[w], "config": config}
+            rows.append(about | {"default": values[w] not in use})
+    pooled = np.exp(sum(np.log(costs) for _, _, costs in visits) / len(visits))
+    dispatch = covered(pooled, visits[0][1])
+    told = judged_picks(pd.DataFrame(rows), table)
+    alone = judged_picks(told[CELL].assign(config=told["workload"].map(defaults)), table)["regret"]
+    return Portfolio(dispatch, told.assign(default_regret=alone))
+
+
+@dataclass(frozen=True)
+class ManyResult:
+    """What one tuning for many workloads came to.
+
+    Attributes:
+        workloads: What was tuned for.
+        dispatch: Config by value of the key, in the parameters of the joint space; a value whose
+            workloads are best served by their defaults is not in it.
+        configs: The configs in it, at most k.
+        costs: Latency over the default's of what each workload would use, as the search read it:
+            low by luck as much as by merit. Shape (workloads,), <= 1 without a shared key.
+        readings: Config -> cost per workload, as `JointRunner` has it.
+        histories: One for each search, in order.
+        machine_s: Seconds of compiling and timing, the defaults included.
+    """
+
+    workloads: tuple[Workload, ...]
+    dispatch: Dispatch
+    configs: tuple[Config, ...]
+    costs: np.ndarray
+    readings: Mapping[Config, np.ndarray]
+    histories: tuple[History, ...]
+    machine_s: float
+
+
+def tune_many(
+    workloads: Sequence[Workload],
+    *,
+    k: int = 1,
+    objective: str = "geomean",
+    searcher: str = "lfbo_pattern",
+    options: Mapping[str, Any] | None = None,
+    budget: Budget,
+    seed: int = 0,
+    key: Key | None = None,
+    runner_for: Callable[[Workload], Runner] = GpuRunner,
+    space_of: Callable[[Workload], ParameterSpace] | None = None,
+    space: ParameterSpace | None = None,
+) -> ManyResult:
+    """Searches at most k configs that serve several workloads of one kernel.
+
+    Args:
+        workloads: Shapes of one kernel.
+        k: How many configs beside the defaults, >= 1; each gets an equal part of the budget.
+        objective: "geomean" of the latencies over the defaults', or "minimax", their largest.
+        searcher: Registered name of the searcher.
+        options: Its options.
+        budget: Trials (a proposal on all workloads is one) and seconds of all searches together.
+            Work comes in batches of 16 proposals, and one that ends too late does not count.
+        seed: Fixes the searches.
+        key: Workloads that share its value share a config; None: every extent and the dtype.
+        runner_for: Opens the runner of a workload: `GpuRunner`, or what replays its landscape.
+        space_of: The space of a workload; None: that of the registered kernel.
+        space: What is searched; None: what any of the workloads' spaces holds (`joint_space`).
+    """
+    if k < 1 or not workloads:
+        raise UsageError(f"needs k >= 1 and a workload, got k={k}, {len(workloads)} workloads")
+    space_of = space_of or (lambda w: get_kernel(w.kernel).space(w))
+    spaces = [space_of(workload) for workload in workloads]
+    space = space or joint_space(spaces)
+    key = key or Key((*workloads[0].extents, "dtype"))
+    values = [key(workload) for workload in workloads]
+    histories: list[History] = []
+    runner = JointRunner(workloads, spaces=spaces, runner_for=runner_for, objective=objective)
+    try:
+        for part in range(k):
+            share = _share(budget, part, k)
+            made = {"seed": seed + 1_000_003 * part, "budget": share, **(options or {})}
+            histories.append(tune(make_searcher(searcher, space, **made), runner, budget=share))
+            found = _found(runner, values, key, part + 1, objective)
+            runner.base = np.fmin.reduce([runner.base, *(runner.readings[c] for c in found[1])])
+        return ManyResult(tuple(workloads), *found, runner.readings, tuple(histories), runner.now)
+    finally:
+        runner.close()
+
+
+def _share(budget: Budget, part: int, k: int) -> Budget:
+    """Returns the budget of one of k searches: its own trials, and the clock's end."""
+    trials = budget.trials and budget.trials * (part + 1) // k - budget.trials * part // k
+    return Budget(trials, budget.seconds and budget.seconds * (part + 1) / k)
+
+
+def _found(
+    runner: JointRunner, values: list[tuple], key: Key, k: int, objective: str
+) -> tuple[Dispatch, tuple[Config, ...], np.ndarray]:
+    """Returns the best choice of k among all that was measured: table, configs, costs."""
+    pool = list(runner.readings)
+    if not pool:
+        return Dispatch(key, {}), (), np.ones(len(values))
+    costs = np.array([runner.readings[config] for config in pool])
+    picks, use = cover(costs, values, k, objective=objective, base=np.ones(len(values)))
+    served = [costs[use[v], i] if v in use else 1.0 for i, v in enumerate(values)]
+    table = Dispatch(key, {value: pool[at] for value, at in use.items()})
+    return table, tuple(pool[at] for at in picks), np.array(served)
