@@ -12,6 +12,7 @@ from kt_lab.workload import Kernel, Subject, Workload
 
 # A new kernel is one line here, kernels/<module>.py and kernels/device/<module>.py.
 REGISTRY = {
+    "blockwise_quantise": "blockwise_quantise",
     "bmm": "bmm",
     "depthwise_conv": "depthwise_conv",
     "embedding_backward": "embedding_backward",
@@ -20,9 +21,15 @@ REGISTRY = {
     "gather_gemv": "gather_gemv",
     "group_norm": "group_norm",
     "int4_gemm": "int4_gemm",
+    "jagged_colwise": "jagged_colwise",
+    "jagged_rowwise": "jagged_rowwise",
     "layer_norm": "layer_norm",
     "matmul": "matmul",
     "matmul_nested": "matmul_nested",
+    "moe_weights_atomic": "moe_weights_atomic",
+    "moe_weights_cast": "moe_weights_cast",
+    "moe_weights_colwise": "moe_weights_colwise",
+    "moe_weights_reduction": "moe_weights_reduction",
     "rms_norm": "rms_norm",
     "rms_norm_backward": "rms_norm_backward",
     "rms_norm_dense": "rms_norm_dense",
@@ -30,6 +37,7 @@ REGISTRY = {
     "row_sum": "row_sum",
     "softmax": "softmax",
     "swiglu": "swiglu",
+    "tokens_transpose": "tokens_transpose",
 }
 
 

@@ -43,6 +43,26 @@ RAGGED = [
     ("embedding_backward", {"V": 50, "T": 777, "D": 1501}),  # many equal tokens, odd rows
     ("depthwise_conv", {"B": 3, "H": 29, "W": 27, "C": 40, "R": 3}),
     ("depthwise_conv", {"B": 5, "H": 31, "W": 37, "C": 104, "R": 7}),
+    ("moe_weights_atomic", {"E": 3, "N": 1003, "K": 520}),
+    ("moe_weights_atomic", {"E": 2, "N": 520, "K": 1003, "ROUND": 1}),  # odd rows
+    ("moe_weights_cast", {"E": 3, "N": 1003, "K": 520}),
+    ("moe_weights_cast", {"E": 2, "N": 520, "K": 1003, "ROUND": 1}),
+    ("moe_weights_reduction", {"E": 3, "N": 1003, "K": 520}),
+    ("moe_weights_reduction", {"E": 2, "N": 520, "K": 1003, "ROUND": 1}),
+    ("moe_weights_colwise", {"E": 3, "N": 203, "K": 1003, "ROUND": 1}),
+    ("moe_weights_colwise", {"E": 2, "N": 203, "K": 1032}),
+    # Groups of no multiples, some empty; then of multiples of 16, in tiles that they do not fill.
+    ("jagged_rowwise", {"TOKENS": 1003, "WIDTH": 88, "GROUPS": 9, "SKEW": 6, "LAYOUT": 1}),
+    (
+        "jagged_rowwise",
+        {"TOKENS": 1040, "WIDTH": 1408, "GROUPS": 4, "SKEW": 3, "LAYOUT": 1, "ROUND": 1},
+    ),
+    ("jagged_colwise", {"TOKENS": 1008, "WIDTH": 328, "GROUPS": 5, "SKEW": 5, "LAYOUT": 2}),
+    ("jagged_colwise", {"TOKENS": 1003, "WIDTH": 88, "GROUPS": 5, "SKEW": 4, "LAYOUT": 2}),
+    ("blockwise_quantise", {"M": 333, "K": 1160, "ROUND": 1}),
+    ("blockwise_quantise", {"M": 77, "K": 1003}),
+    ("tokens_transpose", {"TOKENS": 1003, "WIDTH": 333}),
+    ("tokens_transpose", {"TOKENS": 1048, "WIDTH": 1096}),
 ]
 
 
