@@ -12,9 +12,9 @@ Ties go to the incumbent; among those that passed and cannot be told from their 
 one that changes the fewest parameters of the incumbent, then in a fixed order, so that tunings
 that differ by noise alone agree.
 
-What it cannot see is what `kt_lab.confirm` cannot: rounds of one process share its state. By
-replay, picks confirmed in one recorded visit still lose more than 1 % in another in 2 % of
-tunings (naive: 4 to 8 %); a racer that spans processes shows it what else there is.
+What it cannot see is what `kt_lab.confirm` cannot: rounds of one process share its state. A pick
+confirmed in one recorded visit may still lose in another (`kt_lab.evidence.repeated` counts how
+often, with `held_out`); a racer that spans processes shows it what else there is.
 
 Source: Holm, Scandinavian Journal of Statistics 6 (1979).
 """
