@@ -42,6 +42,14 @@ _USABLE = """(root, css) => [...root.querySelectorAll(css)]
 """
 
 
+_STILL_MS = 400  # longer than a panel takes between two drawings
+
+
+def _pictures(element) -> list[str]:
+    """Returns what the images within an element show."""
+    return element.locator("img").evaluate_all("(all) => all.map((e) => e.src)")
+
+
 class NotebookPage:
     """One notebook in one tab.
 
@@ -144,10 +152,15 @@ class NotebookPage:
         self.page.locator(css).last.click()
 
     def shoot(self, name: str, css: str) -> Path:
-        """Keeps a picture of the newest element that fits."""
+        """Keeps a picture of the newest element that fits, once its own pictures stand still."""
         SHOTS.mkdir(parents=True, exist_ok=True)
         path = SHOTS / f"{name}.png"
-        self.page.locator(css).last.screenshot(path=path, animations="disabled")
+        element = self.page.locator(css).last
+        drawn, before = _pictures(element), None
+        while drawn != before:
+            self.page.wait_for_timeout(_STILL_MS)
+            drawn, before = _pictures(element), drawn
+        element.screenshot(path=path, animations="disabled")
         return path
 
     def untold(self, css: str) -> list[str]:
