@@ -133,6 +133,11 @@ class SessionRecording:
                 ask(timing, {"do": "load", "subject": subject(key)})
             rows = self._time(timing, [pair for pair in order if pair in ready])
             facts["after"] = ask(timing, {"do": "facts", "protocol": self.options.protocol})
+        if not rows:
+            raise UsageError(
+                f"a session must time one config at least, got none in "
+                f"{self.options.stop_after_s} s; give it more seconds or fewer workloads"
+            )
         return save_session(
             pd.DataFrame(rows), name=self.name, facts=facts, rules=self._rules(), gpu=facts["slug"]
         )

@@ -113,6 +113,23 @@ def test_a_session_that_could_tell_nothing_is_refused():
         SessionOptions(near=0.9)
 
 
+def test_a_session_without_time_is_refused_and_saves_nothing(recorded, tmp_path, monkeypatch):
+    found, _ = recorded
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    session = SessionRecording(
+        WORKLOADS[:1],
+        name="none",
+        cache=tmp_path / "cache",
+        options=SessionOptions(compile_workers=1, stop_after_s=0.0),
+        services=SERVICES,
+        load=lambda key, *, gpu: found[key],  # noqa: ARG005
+    )
+    with pytest.raises(UsageError, match=r"must time one config at least, got none in 0\.0 s"):
+        session.run()
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
 def test_a_foreign_file_is_no_session(tmp_path):
     (tmp_path / "gpu").mkdir()
     (tmp_path / "gpu" / "x.parquet").write_bytes(b"not parquet")
