@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kt_lab.errors import LandscapeError, UnrecordedConfig
 from kt_lab.space import ParameterSpace
+from kt_lab.ticks import read_table, write_table
 from kt_lab.trial import OK, STATUSES, Config
 
 SCHEMA = 2
@@ -210,7 +210,7 @@ class Landscape:
         path.parent.mkdir(parents=True, exist_ok=True)
         target = path.with_suffix(".parquet")
         partial = path.with_suffix(".parquet.partial")
-        pq.write_table(pa.table(arrays), partial, compression="zstd", compression_level=19)
+        write_table(arrays, partial)
         digest = hashlib.sha256(partial.read_bytes()).hexdigest()
         manifest = self.manifest | {"schema": SCHEMA, "sha256": digest, "configs": len(frame)}
         os.replace(partial, target)
@@ -230,7 +230,7 @@ class Landscape:
         try:
             manifest = json.loads(path.with_suffix(".json").read_text())
             raw = path.read_bytes()
-            table = pq.read_table(pa.BufferReader(raw)).to_pandas()
+            table = read_table(raw).to_pandas()
         except (OSError, ValueError, pa.ArrowException) as error:
             raise LandscapeError(
                 f"a landscape must be a Parquet file with its JSON manifest beside it, got "

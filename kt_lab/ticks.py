@@ -1,0 +1,71 @@
+"""Samples on disk: whole ticks of the GPU's event timer, which compress where floats do not.
+
+CUDA reads an event in ticks of 32 ns and reports milliseconds as float32; a recorder multiplies by
+1,000. Both steps are repeated here, so that the floats come back bit for bit. Samples of another
+timer stay floats.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+TICK_MS = 32e-6  # CUDA events on Hopper, driver 580
+
+
+def write_table(arrays: Mapping[str, pa.Array], path: Path) -> None:
+    """Writes columns to Parquet; `samples_us` as `samples_ticks` where ticks hold it all."""
+    arrays, split = dict(arrays), []
+    if (ticks := to_ticks(arrays["samples_us"])) is not None:
+        at = list(arrays).index("samples_us")
+        names = [*list(arrays)[:at], "samples_ticks", *list(arrays)[at + 1 :]]
+        arrays = dict(zip(names, [*(arrays | {"samples_us": ticks}).values()], strict=True))
+        split = ["samples_ticks.list.element"]
+    pq.write_table(
+        pa.table(arrays),
+        path,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=[name for name in arrays if name != "samples_ticks"],
+        use_byte_stream_split=split,
+    )
+
+
+def read_table(raw: bytes) -> pa.Table:
+    """Returns what `write_table` wrote, `samples_us` in microseconds whatever was stored."""
+    table = pq.read_table(pa.BufferReader(raw))
+    if "samples_ticks" not in table.column_names:
+        return table
+    at = table.column_names.index("samples_ticks")
+    samples = from_ticks(table["samples_ticks"].combine_chunks())
+    return table.set_column(at, "samples_us", samples)
+
+
+def to_ticks(samples: pa.ListArray) -> pa.ListArray | None:
+    """Returns timings as lists of ticks, int32, or None if they are not all whole ticks.
+
+    Args:
+        samples: Lists of microseconds, float32, as recorded.
+    """
+    values = samples.flatten().to_numpy()
+    with np.errstate(invalid="ignore"):
+        ticks = np.round(values.astype(float) / (TICK_MS * 1e3))
+    if not (np.isfinite(ticks).all() and (np.abs(ticks) < 2**31).all()):
+        return None
+    ticks = ticks.astype(np.int32)
+    if not np.array_equal(_microseconds(ticks), values):
+        return None
+    return pa.ListArray.from_arrays(samples.offsets, pa.array(ticks))
+
+
+def from_ticks(ticks: pa.ListArray) -> pa.ListArray:
+    """Returns lists of microseconds, float32, from lists of ticks."""
+    values = pa.array(_microseconds(ticks.flatten().to_numpy()))
+    return pa.ListArray.from_arrays(ticks.offsets, values)
+
+
+def _microseconds(ticks: np.ndarray) -> np.ndarray:
+    milliseconds = (ticks * TICK_MS).astype(np.float32)
+    return (milliseconds.astype(float) * 1000).astype(np.float32)

@@ -1,0 +1,44 @@
+"""Samples on disk come back bit for bit, whatever timer they are of."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kt_lab.ticks import TICK_MS, read_table, to_ticks, write_table
+
+
+def lists(*samples):
+    return pa.array(samples, pa.list_(pa.float32()))
+
+
+def events(*ticks):
+    """Microseconds as a recorder gets them from CUDA: float32 milliseconds times 1,000."""
+    return [float(np.float32(float(np.float32(t * TICK_MS)) * 1000)) for t in ticks]
+
+
+def written(tmp_path, samples):
+    path = tmp_path / "table.parquet"
+    write_table({"status": pa.array(["ok"] * len(samples)), "samples_us": samples}, path)
+    return pq.read_schema(path).names, read_table(path.read_bytes())
+
+
+def test_samples_of_the_event_timer_are_stored_as_ticks_and_come_back_exactly(tmp_path):
+    rng = np.random.default_rng(0)
+    samples = lists(events(*rng.integers(100, 10**6, 500)), [], events(146, 1))
+    names, table = written(tmp_path, samples)
+    assert names == ["status", "samples_ticks"]
+    assert table.column_names == ["status", "samples_us"]
+    assert table["samples_us"].combine_chunks().equals(samples)
+
+
+def test_samples_of_another_timer_stay_floats(tmp_path):
+    samples = lists(events(146, 150), [3.7000001])
+    names, table = written(tmp_path, samples)
+    assert names == ["status", "samples_us"]
+    assert table["samples_us"].combine_chunks().equals(samples)
+
+
+def test_what_no_tick_can_hold_stays_a_float():
+    assert to_ticks(lists([float("inf")])) is None
+    assert to_ticks(lists([1e12])) is None
+    assert to_ticks(lists([], [])) is not None
