@@ -221,6 +221,7 @@ def matches(
     gpu: str | None,
     triton: str | None,
     driver: str | None,
+    arch: str | None = None,
 ) -> list[str]:
     """Says what differs from when the winner was found, one sentence each; empty: nothing known.
 
@@ -230,13 +231,15 @@ def matches(
         gpu: Short name of the GPU now.
         triton: Triton's version now.
         driver: The driver's version now.
+        arch: The GPU's architecture now ("sm_90", "gfx942").
     """
     then = winner.provenance
     packages = then.get("packages") or {}
     pairs = (
         ("the kernel's source", winner.kernel_source, kernel_source),
         ("the GPU", winner.gpu, gpu),
-        ("Triton", packages.get("triton"), triton),
+        ("the architecture", architecture(then), arch),
+        ("Triton", then.get("triton") or packages.get("triton"), triton),
         ("the driver", then.get("driver"), driver),
     )
     return [
@@ -244,6 +247,12 @@ def matches(
         for what, before, now in pairs
         if None not in (before, now) and before != now
     ]
+
+
+def architecture(facts: Mapping[str, Any]) -> str | None:
+    """Returns what a GPU's vendor calls its architecture ("sm_90"), from facts about the GPU."""
+    capability = facts.get("capability")
+    return facts.get("arch") or (capability and f"sm_{capability.replace('.', '')}")
 
 
 @dataclass(frozen=True, slots=True)

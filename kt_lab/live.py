@@ -128,7 +128,7 @@ def _tuned(
             interrupted.append(True)
             confirmation, apparent = None, _apparent_us(history)
     runner.sense()
-    winner = _winner(runner, facts, history, confirmation, apparent, lent.now)
+    winner = winner_of(runner, facts, history, confirmation, apparent, lent.now)
     return LiveResult(
         history=history,
         confirmation=confirmation,
@@ -193,7 +193,7 @@ def confirm_found(
     confirmation, apparent = _confirm(runner, runner, history, finalists, rule)
     runner.sense()
     spent_s = elapsed_s + runner.now - began
-    winner = _winner(runner, facts, history, confirmation, apparent, spent_s)
+    winner = winner_of(runner, facts, history, confirmation, apparent, spent_s)
     root = data_directory() if directory is None else Path(directory)
     return Confirmed(confirmation, winner, save_winner(winner, root / "winners"))
 
@@ -238,7 +238,7 @@ def best_launches(history: History, count: int) -> list[Config]:
     return list(kept.values())[:count]
 
 
-def _winner(
+def winner_of(
     runner: GpuRunner,
     facts: Mapping[str, Any],
     history: History,
@@ -246,6 +246,16 @@ def _winner(
     apparent: Mapping[Config, float],
     elapsed_s: float,
 ) -> Winner:
+    """Returns the decision that a search and its confirmation led to, as it is stored.
+
+    Args:
+        runner: The runner of both, still open.
+        facts: From `kt_lab.journals.live_facts`.
+        history: The search's trials.
+        confirmation: None: it was interrupted, and the best so far is the decision.
+        apparent: What the search read of configs, microseconds.
+        elapsed_s: Seconds of both.
+    """
     default = runner.space.default
     ok = [trial for trial in history if trial.status == OK]
     best = history.incumbent.config if ok else default
@@ -254,7 +264,7 @@ def _winner(
     seen = [apparent.get(chosen), apparent.get(default)]
     duel = confirmation if confirmation and confirmation.replaced else None
     return Winner(
-        kernel=runner.kernel.name,
+        kernel=runner.workload.kernel,
         workload=runner.workload.name,
         kernel_source=facts["kernel_source"],
         extents=dict(runner.workload.extents),

@@ -25,7 +25,7 @@ from kt_lab.runners import Runner
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.space import ParameterSpace
-from kt_lab.stats.keyed import CELL, crossings, judged_picks, read_costs
+from kt_lab.stats.keyed import CELL, FAILED, crossings, judged_picks, read_costs
 from kt_lab.trial import Config, History
 from kt_lab.tune import tune
 from kt_lab.workload import Workload
@@ -188,3 +188,36 @@ def _found(
     served = [costs[use[v], i] if v in use else 1.0 for i, v in enumerate(values)]
     table = Dispatch(key, {value: pool[at] for value, at in use.items()})
     return table, tuple(pool[at] for at in picks), np.array(served)
+
+
+def across_families(
+    table: pd.DataFrame, families: Mapping[str, Hashable], *, objective: str = "geomean"
+) -> pd.DataFrame:
+    """Returns what one config that was tuned for a family of shapes is worth on every shape.
+
+    Args:
+        table: From `crossings`.
+        families: Family by workload, as `crossings` names them.
+        objective: How the family's config is chosen: "geomean" or "minimax" of the readings of
+            its shapes, those that run on most of them first.
+
+    Returns:
+        One row per visit, family and workload: visit, tuned (the family), family (of the
+        workload), workload, config, default (the workload's config), status and regret as in
+        `regret_matrix`, loss (judged latency / that of the default, minus 1: > 0 is a regression;
+        infinite: failed, null: not held), apparent (the same as it was read by the visit).
+    """
+    rows = []
+    for visit, configs, costs in read_costs(table):
+        for family in dict.fromkeys(families[w] for w in costs):
+            asked = costs[[w for w in costs if families[w] == family]].to_numpy()
+            (pick,), _ = cover(asked, [0] * asked.shape[1], 1, objective=objective)
+            about = {"visit": visit, "tuned": family, "config": configs[costs.index[pick]]}
+            rows += [about | {"family": families[w], "workload": w} for w in costs]
+    found = judged_picks(pd.DataFrame(rows), table).drop(columns="optimum_regret")
+    own = table.loc[table["default"], [*CELL, "config", "latency_us", "judged_us"]]
+    own = found[CELL].merge(own.rename(columns={"config": "default"}), how="left", on=CELL)
+    read = found[[*CELL, "config"]].merge(table, how="left", on=[*CELL, "config"])
+    judged = (read["judged_us"] / own["judged_us"] - 1).where(found["status"] != FAILED, np.inf)
+    apparent = read["latency_us"] / own["latency_us"] - 1
+    return found.assign(default=own["default"], loss=judged, apparent=apparent)

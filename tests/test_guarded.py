@@ -4,7 +4,7 @@ import pytest
 from kt_lab.confirm import Rule
 from kt_lab.errors import UsageError
 from kt_lab.evidence.repeated import compare_tuners, repeat_tunings, tuner_list
-from kt_lab.guarded import guarded_pick
+from kt_lab.guarded import RULE, guarded_pick
 from kt_lab.landscape import load_landscape
 from kt_lab.trial import Config
 from tests.runners.tables import config
@@ -19,19 +19,54 @@ def pick(racer, apparent_us, **how):
 # -- exact cases ----------------------------------------------------------------------------------
 
 
-def test_the_best_of_the_shortlist_is_raced_and_confirmed_on_fresh_readings():
-    racer = Stub({OLD: 11, NEW: 10, OTHERS[0]: 10.5, OTHERS[1]: 9})
-    screened = {OLD: 12, OTHERS[1]: 13, NEW: 10, OTHERS[0]: 9}
-    found = pick(racer, screened, shortlist=2)
-    assert found.shortlist == (OTHERS[0], NEW), "what reads slow is not raced"
+def test_the_best_is_raced_and_confirmed_on_fresh_readings():
+    racer = Stub({OLD: 11, NEW: 10, OTHERS[0]: 10.5, OTHERS[1]: 12})
+    found = pick(racer, {OLD: 12, OTHERS[1]: 13, NEW: 10, OTHERS[0]: 9})
     assert found.config == NEW
-    assert set(found.passed) == {NEW, OTHERS[0]}
+    assert found.shortlist == (NEW, *OTHERS[:2])
+    assert found.passed == (NEW, OTHERS[0])
     first, *duel = racer.calls
-    assert first == ([OLD, OTHERS[0], NEW], 20, Rule().repetitions)
+    assert first == ([OLD, NEW, *OTHERS[:2]], 20, RULE.repetitions)
     assert all(configs == [OLD, NEW] for configs, *_ in duel)
     assert found.confirmation.apparent_gain == pytest.approx(0.2)
     assert found.confirmation.gain == pytest.approx(0.1)
-    assert found.launches == (3 * 20 + 2 * 8) * 10
+    assert found.launches == (4 * 20 + 2 * 8) * 10
+
+
+def test_of_many_the_fastest_are_raced_and_of_equals_the_nearest():
+    old = Config(A=0, B=0)
+    near, far = [Config(A=0, B=i) for i in range(1, 9)], [Config(A=i, B=9) for i in range(1, 9)]
+    screened = {c: 20.0 for c in near} | dict.fromkeys(far, 10.01) | {far[7]: 10.0, near[7]: 10.1}
+    racer = Stub({old: 20, **screened}, noise=normal)
+    found = guarded_pick(racer, incumbent=old, apparent_us=screened, field=4)
+    assert set(racer.calls[0][0]) == {old, near[7], *far[:2], far[7]}
+    assert found.config == near[7], "a simpler change that keeps 95 % of the gain"
+    found = guarded_pick(racer, incumbent=old, apparent_us=screened, field=4, keep=1.0)
+    assert found.config == far[0], "the first of those that no 0.2 % tells apart"
+
+
+def test_heats_leave_a_shortlist_and_their_readings_are_not_used_again():
+    latency = {OLD: 12, **{c: 10 + i for i, c in enumerate(OTHERS)}, NEW: 10.5}
+    racer = Stub(latency)
+    found = pick(racer, latency, shortlist=2)
+    assert [(len(configs), rounds) for configs, rounds, _ in racer.calls[:2]] == [(10, 8), (2, 20)]
+    assert (found.shortlist, found.config) == ((OTHERS[0],), OTHERS[0])
+    equals = Stub(dict.fromkeys(latency, 10) | {OLD: 12})
+    found = pick(equals, latency, shortlist=2)
+    assert [rounds for _, rounds, _ in equals.calls[:4]] == [8, 8, 16, 20]
+    assert found.shortlist == (NEW, OTHERS[0]), "a fixed order decides"
+
+
+def test_rounds_are_added_while_it_is_open_who_is_picked_and_within_the_launches():
+    latency = {OLD: 10, NEW: 9.96}
+    long = Stub(latency, noise=normal)
+    assert pick(long, latency).launches > (2 * 40 + 2 * 64) * 10
+    short = Stub(latency, noise=normal)
+    found = pick(short, latency, launches=1)
+    assert sum(rounds for _, rounds, _ in short.calls) <= 20 + 64, "the floors are kept"
+    assert found.confirmation.rule.rounds == 64
+    clear = Stub({OLD: 12, NEW: 10}, noise=normal)
+    assert pick(clear, latency).launches == (2 * 20 + 2 * 8) * 10
 
 
 def test_the_incumbent_is_raced_whatever_it_read_and_ties_stay_with_it():
@@ -75,42 +110,35 @@ def test_failures_lose_and_a_failing_incumbent_is_replaced():
 
 def test_too_few_rounds_for_anybody_to_pass_are_refused():
     with pytest.raises(UsageError, match="rounds enough"):
-        pick(Stub({OLD: 10}), {}, rounds=7)
-    assert pick(Stub({OLD: 10}), {}, rounds=8).config == OLD
+        pick(Stub({OLD: 10}), {}, rounds=11)
+    assert pick(Stub({OLD: 10}), {}, rounds=12).config == OLD
 
 
 def test_holm_lets_pass_at_what_is_left_of_the_level():
-    """Eight rounds, two candidates: tails of 1.25 % and then 2.5 %, in units of 1 / 256."""
-    rounds = 8
+    """Eleven rounds, two candidates, five looks: tails of 0.25 % and then 0.5 %, of 2048."""
 
-    def read(configs, _blocks, _call):
-        sure, close = np.full(rounds, 9.0), np.full(rounds, 9.0)
-        close[:2] = 10.001, 10.002  # ranks 1 and 2 against it: tail of 5 / 256 = 1.95 %
-        column = {OLD: np.full(rounds, 10.0), NEW: sure, OTHERS[0]: close}
-        return np.stack([column[c] for c in configs], axis=1)
+    def read(configs, blocks, _call):
+        close = np.full(len(blocks), 9.0)
+        close[:3] = 10.001, 10.002, 10.003  # ranks 1, 2 and 3 against it: tail of 14 / 2048
+        column = {OLD: np.full(len(blocks), 10.0), NEW: np.full(len(blocks), 9.0)}
+        return np.stack([column.get(c, close) for c in configs], axis=1)
 
-    rule = Rule(floor=0.0, rounds=8, race=8)
-    found = pick(
-        Stub({OLD: 1, NEW: 1, OTHERS[0]: 1}, change=read),
-        {NEW: 1, OTHERS[0]: 2},
-        rounds=8,
-        rule=rule,
-    )
-    assert set(found.passed) == {NEW, OTHERS[0]}
+    def passed(change, level):
+        racer = Stub({OLD: 1, NEW: 1, OTHERS[0]: 1}, change=change)
+        rule = Rule(floor=0.0, rounds=8, race=8, level=level)
+        screened = {NEW: 1, OTHERS[0]: 2}
+        return pick(racer, screened, rounds=11, shortlist=2, launches=1, rule=rule).passed
+
+    assert passed(read, 0.07) == (NEW, OTHERS[0]), "the second at 0.7 %, what is left"
+    assert passed(read, 0.06) == (NEW,)
 
     def both_close(configs, blocks, call):
         out = read(configs, blocks, call)
-        if NEW in configs:
-            out[:2, list(configs).index(NEW)] = 10.001, 10.002
+        for at, name in enumerate(configs):
+            out[:3, at] = out[:3, at] if name == OLD else (10.001, 10.002, 10.003)
         return out
 
-    found = pick(
-        Stub({OLD: 1, NEW: 1, OTHERS[0]: 1}, change=both_close),
-        {NEW: 1, OTHERS[0]: 2},
-        rounds=8,
-        rule=rule,
-    )
-    assert found.passed == (), "neither passes at half the level"
+    assert passed(both_close, 0.07) == (), "neither passes at half the level"
 
 
 def test_identical_programs_replace_the_incumbent_as_rarely_as_promised():
@@ -166,10 +194,24 @@ def test_a_lucky_visit_fools_the_naive_tuner_half_the_time_and_the_guarded_never
 def test_what_one_day_shows_is_judged_by_the_other():
     one, other = np.full(16, 100.0), np.full(16, 100.0)
     one[7], other[7] = 90.0, 110.0
-    rows = repeat_tunings(exact(one, other=other), [config(7)], repeats=4, held_out=True)
+    rows = repeat_tunings(
+        exact(one, other=other), [config(0), config(7)], repeats=4, held_out=True
+    )
     for _, tuner in rows.groupby("tuner"):
         assert tuner["true_gain"].tolist() == pytest.approx([0, 100 / 110 - 1] * 2)
+        assert tuner["oracle_gain"].tolist() == pytest.approx([0, 100 / 110 - 1] * 2)
     assert rows["confirmed_gain"].dropna().tolist() == pytest.approx([0, 1 / 9] * 2)
+
+
+def test_a_published_list_without_the_incumbent_has_no_way_back():
+    latency = np.full(16, 100.0)
+    latency[5], latency[6] = 110.0, 120.0
+    rows = repeat_tunings(exact(latency), [config(5), config(6)], repeats=2)
+    naive, guarded = (rows[rows["tuner"] == tuner] for tuner in ("naive", "guarded"))
+    assert naive["config"].tolist() == [config(5)] * 2
+    assert naive["true_gain"].tolist() == pytest.approx([100 / 110 - 1] * 2)
+    assert naive["apparent_gain"].isna().all()
+    assert guarded["config"].tolist() == [config(0)] * 2
 
 
 def test_recorded_noise_fools_the_naive_tuner_of_few_samples_and_not_the_guarded():

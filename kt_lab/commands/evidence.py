@@ -16,6 +16,10 @@ EVIDENCE = {
     "beside-helion": ("kt_lab.evidence.beside_helion", "Helion and kt_lab on one GPU (GPU)"),
     "vendors": ("kt_lab.evidence.vendors", "recorded best beside torch and torch.compile (GPU)"),
     "confirmation": ("kt_lab.evidence.confirmation", "level and power of confirmation (replay)"),
+    "repeated": (
+        "kt_lab.evidence.tuners",
+        "naive and guarded tuners, many times over (replay)",
+    ),
     "equivalence": ("kt_lab.evidence.equivalence", "searchers beside the real classes (replay)"),
     "tuning": (
         "kt_lab.evidence.tuning",

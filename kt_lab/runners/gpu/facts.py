@@ -42,6 +42,16 @@ def gpu_name(index: int = 0) -> str | None:
         return None
 
 
+def gpu_arch(index: int = 0) -> str | None:
+    """Returns the architecture of the GPU that CUDA calls `index`, "sm_90"; None as above."""
+    try:
+        import pynvml
+
+        return "sm_{}{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(_handle(index)))
+    except Exception:  # as above
+        return None
+
+
 def _handle(index: int) -> Any:
     """Returns NVML's handle of the GPU that CUDA calls `index`."""
     import pynvml

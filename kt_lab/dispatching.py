@@ -1,0 +1,306 @@
+"""From workloads to stored, guarded decisions, and from these to a table of configs.
+
+`tune_guarded` is the one call: a space that is gated on the architecture, a search or every
+config of a short list, a guarded pick per workload, confirmed again in another process, stored.
+`stored_dispatch` is the other: the table from key to config of what was decided for this GPU;
+a decision of another kernel source, architecture, Triton or driver is refused, and whatever was
+never decided uses the kernel's own config.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kt_lab.budget import Budget
+from kt_lab.confirm import confirm
+from kt_lab.decisions import Winner, load_winner, matches, save_winner, winners
+from kt_lab.errors import StoreError, UsageError
+from kt_lab.guarded import Guarded, guarded_pick, spending
+from kt_lab.kernels import get_kernel
+from kt_lab.kernels.moe_spaces import PUBLISHED, space_for
+from kt_lab.keys import Dispatch, Key
+from kt_lab.live import winner_of
+from kt_lab.many import tune_many
+from kt_lab.provenance import kernel_source, provenance
+from kt_lab.runners.gpu.facts import gpu_arch, gpu_name, gpu_slug, read_sensors
+from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.search import make_searcher
+from kt_lab.space import ParameterSpace
+from kt_lab.trial import OK, Config, Measurement, Proposal
+from kt_lab.tune import tune
+from kt_lab.workload import Kernel, Workload
+
+BUDGET = Budget(trials=200)
+_WRITTEN_FOR = "sm_90"  # what spaces without a published list were written for
+
+
+def gated_space(workload: Workload, *, arch: str, name: str = "wide") -> ParameterSpace:
+    """Returns what may be tuned of a registered kernel's workload on an architecture.
+
+    Args:
+        workload: Of any registered kernel.
+        arch: As its vendor's compiler calls it ("sm_90"). On one that is not known there is
+            nothing to tune: the space holds the kernel's own config alone.
+        name: A published space of `kt_lab.kernels.moe_spaces`, with the kernel's own config;
+            "wide": the kernel's whole space.
+    """
+    whole = get_kernel(workload.kernel).space(workload)
+    own = whole.rows([whole.default])
+    if workload.kernel in PUBLISHED:
+        found = space_for(workload, arch=arch, name=name)
+        return whole.only(np.vstack([own, found.enumerate()]))
+    if name not in ("wide", "original"):
+        space_for(workload, arch=arch, name=name)  # says what there is
+    return whole if (name, arch) == ("wide", _WRITTEN_FOR) else whole.only(own)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a guarded tuning of several workloads came to.
+
+    Attributes:
+        arch: The architecture that it was for; empty: unknown.
+        dispatch: Config by value of the key. A value whose workloads were not all tuned, or do
+            not all use the same, is left to the default.
+        winners: The decisions, as they are stored, in the order of the workloads; those with
+            nothing to tune have none.
+        guarded: The guarded picks by workload key, before they were confirmed again.
+    """
+
+    arch: str
+    dispatch: Dispatch
+    winners: tuple[Winner, ...]
+    guarded: Mapping[str, Guarded]
+
+
+def tune_guarded(
+    workloads: Sequence[Workload],
+    *,
+    arch: str | None = None,
+    name: str = "wide",
+    k: int | None = None,
+    objective: str = "geomean",
+    searcher: str = "lfbo_pattern",
+    budget: Budget = BUDGET,
+    seed: int = 0,
+    key: Key | None = None,
+    processes: int = 2,
+    runner_for: Callable[..., Any] = GpuRunner,
+    spaces: Callable[..., ParameterSpace] = gated_space,
+    directory: Path | str | None = None,
+) -> Decided:
+    """Tunes workloads of one kernel, guards every pick, and stores the decisions.
+
+    Where the space of a workload holds one config, nothing is measured, compiled or opened.
+
+    Args:
+        workloads: Shapes of one kernel.
+        arch: What to tune for; None: this machine's GPU, which is unknown without one.
+        name: Of the space, see `gated_space`.
+        k: Instead of a tuning per workload, one of at most k configs for all of them
+            (`kt_lab.many.tune_many`), guarded on each workload that would use them.
+        objective: Of these k: "geomean" or "minimax".
+        searcher: Registered name of the searcher, for spaces that the budget cannot exhaust.
+        budget: Of each search.
+        seed: Its seed.
+        key: Of the table; None: every extent and the dtype.
+        processes: In how many processes a pick must beat the incumbent, >= 1.
+        runner_for: Called with workload and space=: `GpuRunner`, or `recorded_gpu.replayed`.
+        spaces: Called as `gated_space` is; for kernels of one's own.
+        directory: Folder of the winners; None: `winners` in the folder of recorded data.
+    """
+    if len(kernels := {w.kernel for w in workloads}) != 1 or processes < 1:
+        raise UsageError(
+            "a guarded tuning needs workloads of one kernel and processes >= 1, got kernels "
+            f"{', '.join(sorted(kernels)) or 'none'}, processes={processes}"
+        )
+    arch = (gpu_arch() or "") if arch is None else arch
+    key = key or Key((*workloads[0].extents, "dtype"))
+    given = {w: spaces(w, arch=arch, name=name) for w in workloads}
+    given = {w: space for w, space in given.items() if space.size > 1}
+    how = {"searcher": searcher, "budget": budget, "seed": seed}
+    if k is not None and given:
+        given = _portfolio(given, runner_for, key=key, k=k, objective=objective, **how)
+    decided, guarded = [], {}
+    for workload, space in given.items():
+        guarded[workload.key], winner = _decide(workload, space, runner_for, processes, **how)
+        save_winner(winner, directory)
+        decided.append(winner)
+    rest = [w for w in workloads if w not in given]
+    return Decided(arch, _table(key, decided, rest), tuple(decided), guarded)
+
+
+def _portfolio(
+    given: Mapping[Workload, ParameterSpace], runner_for, **how: Any
+) -> dict[Workload, ParameterSpace]:
+    """Returns the spaces of a default and what replaces it of k configs, where anything does."""
+    found = tune_many(
+        list(given),
+        runner_for=lambda w: runner_for(w, space=given[w]),
+        space_of=given.__getitem__,
+        **how,
+    )
+    pairs = {w: [s.default, found.dispatch.config(w, s.default)] for w, s in given.items()}
+    return {w: given[w].only(given[w].rows(p)) for w, p in pairs.items() if p[0] != p[1]}
+
+
+def _decide(
+    workload: Workload,
+    space: ParameterSpace,
+    runner_for,
+    processes: int,
+    *,
+    searcher,
+    budget,
+    seed,
+) -> tuple[Guarded, Winner]:
+    """Returns the guarded pick of one workload, and the decision after all processes."""
+    listed = space.enumerable and space.size <= (budget.trials or 0)
+    searcher, incumbent = "random" if listed else searcher, space.default
+    with closing(runner_for(workload, space=space)) as runner:
+        found = make_searcher(searcher, space, seed=seed, budget=budget)
+        history = tune(found, runner, budget=budget)
+        read = {c: t.measurement for c, t in history.readings.items()}
+        read |= _measured(runner, [c for c in [incumbent] if c not in read])
+        apparent = {c: m.latency_us for c, m in read.items()}
+        rule, launches = spending(apparent.get(incumbent, 1.0), len(history))
+        guarded = guarded_pick(
+            runner,
+            incumbent=incumbent,
+            apparent_us=apparent,
+            launch=_launches(read).get,
+            launches=launches,
+            rule=rule,
+        )
+        last, elapsed_s = guarded.confirmation, runner.now
+        winner = _winner(runner, history, last, apparent, elapsed_s, searcher, seed)
+    for _ in range(1, processes):
+        if not last.replaced:
+            break
+        with closing(runner_for(workload, space=space)) as runner:
+            _measured(runner, [incumbent, guarded.config])
+            last = confirm(
+                runner,
+                incumbent=incumbent,
+                finalists=[guarded.config],
+                apparent_us=apparent,
+                rule=rule,
+            )
+            elapsed_s += runner.now
+            winner = _winner(runner, history, last, apparent, elapsed_s, searcher, seed)
+    return guarded, winner
+
+
+def _measured(runner, configs: Sequence[Config]) -> dict[Config, Measurement]:
+    """Measures configs, so that they are known to be right, and returns those that ran."""
+    runner.submit([Proposal(-1 - i, c, origin="incumbent") for i, c in enumerate(configs)])
+    found = [runner.next() for _ in configs]
+    return {p.config: m for p, m in found if m.status == OK}
+
+
+def _launches(read: Mapping[Config, Measurement]) -> dict[Config, Any]:
+    """Returns what the GPU executes for each config that ran."""
+    return {c: (m.info.get("code_hash") or c, m.info.get("grid")) for c, m in read.items()}
+
+
+def _winner(runner, history, confirmation, apparent, elapsed_s, searcher, seed) -> Winner:
+    facts = {
+        "kernel_source": runner.facts.get("kernel_source") or kernel_source(runner.kernel),
+        "gpu": runner.facts["slug"],
+        "protocol": runner.protocol.name,
+        "searcher": searcher,
+        "seed": seed,
+    }
+    return winner_of(runner, facts, history, confirmation, apparent, elapsed_s)
+
+
+# -- stored decisions, in use ---------------------------------------------------------------------
+
+
+def here(kernel: Kernel | str, *, device: int = 0) -> dict[str, str | None]:
+    """Returns what decisions are bound to, as it is now; None where it is not known.
+
+    Args:
+        kernel: The kernel, or its registered name.
+        device: Index of the GPU as CUDA counts them; it is not touched.
+
+    Returns:
+        kernel_source, gpu, arch, triton and driver, as `kt_lab.decisions.matches` takes them.
+    """
+    name = gpu_name(device)
+    return {
+        "kernel_source": kernel_source(get_kernel(kernel) if isinstance(kernel, str) else kernel),
+        "gpu": gpu_slug(name) if name else None,
+        "arch": gpu_arch(device),
+        "triton": provenance()["packages"]["triton"],
+        "driver": read_sensors(device)["driver"],
+    }
+
+
+def require_current(winner: Winner, **now: str | None) -> Winner:
+    """Returns a winner that still is of the kernel, GPU and versions that it is to be used with.
+
+    Args:
+        winner: The stored winner.
+        **now: As `here` returns them.
+
+    Raises:
+        StoreError: Something differs; it is named.
+    """
+    if changed := matches(winner, **now):
+        raise StoreError(
+            "a stored winner must be of the kernel, GPU and versions that it is used with, got "
+            f"{winner.key} of {winner.gpu}: {'; '.join(changed)}; see whether it still holds with "
+            f"kt-lab recheck {winner.key}, or tune again"
+        )
+    return winner
+
+
+def stored_dispatch(
+    kernel: Kernel | str,
+    *,
+    key: Key | None = None,
+    directory: Path | str | None = None,
+    **now: str | None,
+) -> Dispatch:
+    """Returns the table from key to config of what was decided for a kernel on this GPU.
+
+    Whatever is not in it, another shape or another GPU, uses the default: nothing is tuned here.
+
+    Args:
+        kernel: The kernel, or its registered name.
+        key: Of the table; None: every extent and the dtype.
+        directory: Folder of the winners; None: `winners` in the folder of recorded data.
+        **now: What is to be taken for true instead of what `here` returns; for a kernel of one's
+            own that has no source file, all of it.
+
+    Raises:
+        StoreError: A decision is stale; it is named, with what changed.
+    """
+    now = now if len(now) == len(_BOUND) else here(kernel) | now
+    name = kernel if isinstance(kernel, str) else kernel.name
+    found = [
+        require_current(load_winner(at, gpu=gpu, directory=directory), **now)
+        for at, gpu, _ in winners(directory)
+        if at.partition("/")[0] == name and gpu == now["gpu"]
+    ]
+    extents = dict.fromkeys(n for winner in found for n in winner.extents)
+    return _table(key or Key((*extents, "dtype")), found, ())
+
+
+_BOUND = ("kernel_source", "gpu", "arch", "triton", "driver")
+
+
+def _table(key: Key, decided: Sequence[Winner], others: Sequence[Workload]) -> Dispatch:
+    """Returns the table of decisions; values on which workloads differ are left to the default."""
+    values = {key(w, gpu=winner.gpu) for w in others for winner in decided[:1]}
+    configs: dict[tuple, set[Config]] = {}
+    for winner in decided:
+        about = Workload(winner.kernel, winner.workload, winner.extents, winner.dtype)
+        configs.setdefault(key(about, gpu=winner.gpu), set()).add(winner.config)
+    agreed = {v: next(iter(c)) for v, c in configs.items() if len(c) == 1 and v not in values}
+    return Dispatch(key, agreed)
