@@ -32,6 +32,10 @@ class UnrecordedConfig(LandscapeError):
     """A valid config that the landscape has no measurement of."""
 
 
+class ProgramError(UsageError):
+    """A program, a move or a schedule breaks a law of the program dojo."""
+
+
 class StoreError(UsageError):
     """A stored run, journal or study cannot be read or does not match its request."""
 
