@@ -25,6 +25,7 @@ COMMANDS = {
     "figures": ("kt_lab.commands.figures", "draws the headline study from its stored runs"),
     "publish": ("kt_lab.commands.publish", "figures, tables, captions of a study for a venue"),
     "artifact": ("kt_lab.commands.artifact", "bundles a study for artifact evaluation"),
+    "programs": ("kt_lab.commands.programs", "tuned operators as a C library"),
     "evidence": ("kt_lab.commands.evidence", "the measurements behind the claims"),
     "benchmark": ("kt_lab.commands.benchmark", "speed of replay on this machine"),
 }

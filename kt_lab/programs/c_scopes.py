@@ -1,0 +1,91 @@
+"""What the accesses of a scope allow the C to do: which buffers go in, which lanes combine."""
+
+from collections.abc import Mapping
+
+from kt_lab.programs.access import accesses, home
+from kt_lab.programs.ir import Address, Buffer, Op, Program, Ref, Scope
+from kt_lab.programs.surgery import children, node_at, walk
+
+LINE = 16  # f32 elements of one non-temporal store, 64 bytes
+
+Locals = Mapping[Address, list[Buffer]]
+
+
+def is_local(buffer: Buffer) -> bool:
+    """Tells whether a buffer is a local variable."""
+    return buffer.place in ("stack", "reg")
+
+
+def local_homes(program: Program) -> dict[Address, list[Buffer]]:
+    """Returns the local variables by the scope at whose top they are declared."""
+    found: dict[Address, list[Buffer]] = {}
+    for buffer in filter(is_local, program.buffers):
+        found.setdefault(home(program, buffer.name), []).append(buffer)
+    return found
+
+
+def parallel_scopes(program: Program) -> list[Address]:
+    """Returns the scopes marked p that are not within another one."""
+    found: list[Address] = []
+    for address, node in walk(program):
+        inside = any(address[: len(at)] == at for at in found)
+        if isinstance(node, Scope) and node.mark == "p" and node.extent > 1 and not inside:
+            found.append(address)
+    return found
+
+
+def reached(program: Program, address: Address, homes: Locals) -> list[Buffer]:
+    """Returns the buffers from outside a scope that it touches, in the header's order."""
+    names = {a.ref.buffer for a in accesses(program, address)} - _inside(address, homes)
+    return [buffer for buffer in program.buffers if buffer.name in names]
+
+
+def combined(program: Program, address: Address, homes: Locals) -> dict[Ref, str] | None:
+    """Returns the reductions whose target the lanes of a vector scope share.
+
+    Returns:
+        The updates by target; None when some access is of another kind, so that the scope must
+        stay a loop: a scope within is marked p or v, a plain write does not move with the lanes,
+        a shared target is also read or moves with an inner scope.
+    """
+    below = [node for _, node in walk(program, address)]
+    if any(isinstance(node, Scope) and node.mark in ("p", "v") for node in below):
+        return None
+    depth, found = len(address) - 1, {}
+    private = _inside(address, homes)
+    touched = [a for a in accesses(program, address) if a.ref.buffer not in private]
+    for write in (a for a in touched if a.is_write):
+        form = program.buffer(write.ref.buffer).offset(write.ref.indices)
+        if form.coefficient(depth):
+            continue
+        same = [a for a in touched if a.ref.buffer == write.ref.buffer]
+        if not write.is_reduction or any(a.kind != write.kind for a in same):
+            return None
+        if form.depths and form.depths[-1] > depth:
+            return None
+        found[write.ref] = write.kind
+    return found
+
+
+def streamed(program: Program, address: Address) -> tuple[Ref, ...]:
+    """Returns the nt outputs of which a vector scope writes whole aligned lines, once."""
+    depth, body = len(address) - 1, children(program, address)
+    extent = node_at(program, address).extent
+    if extent % LINE or not all(isinstance(node, Op) for node in body):
+        return ()
+    touched = [a.ref.buffer for a in accesses(program, address)]
+    found = []
+    for op in body:
+        buffer = program.buffer(op.target.buffer)
+        form = buffer.offset(op.target.indices)
+        others = [form.constant, *form.coefficients[:depth]]
+        whole = form.coefficient(depth) == 1 and not any(c % LINE for c in others)
+        once = touched.count(buffer.name) == 1 and op.kind == "="
+        if buffer.place == "nt" and buffer.dtype == "f32" and whole and once:
+            found.append(op.target)
+    return tuple(found)
+
+
+def _inside(address: Address, homes: Locals) -> set[str]:
+    """The local variables that each iteration of a scope declares for itself."""
+    return {b.name for at, bs in homes.items() if at[: len(address)] == address for b in bs}

@@ -1,0 +1,147 @@
+"""The bench: what compiled code does to memory, or to its process, is an outcome."""
+
+import numpy as np
+import pytest
+
+from kt_lab.errors import ProgramError, UsageError
+from kt_lab.programs.text import parse
+from kt_lab.runners.c import Bench, compile_program, find_toolchain, run_program
+from kt_lab.runners.c.memory import Block
+from kt_lab.runners.c.tasks import Library, Measure, Protocol, Race, Run, store_case
+from kt_lab.runners.c.toolchain import build
+
+COPY = "kernel copy\nin x f32 [8]\nout z f32 [8]\n---\n8\n| z[{0}] = x[{0}]"
+X = np.arange(8, dtype=np.float32)
+BLOCKS = (Block("x", "in", "f32", (8,), 8), Block("z", "out", "f32", (8,), 8))
+HEAD = "void f(float **b)\n{\n    float *x = b[0], *z = b[1];\n    "
+ALL = "for (int i = 0; i < 8; i++) z[i] = x[i]; "
+
+
+@pytest.fixture(scope="module")
+def bench():
+    with Bench(timeout_s=30.0) as found:
+        yield found
+
+
+@pytest.fixture
+def made(bench, tmp_path):
+    """Compiles the body of a function by hand: no legal program does what these do."""
+
+    def make(body):
+        path = tmp_path / f"{abs(hash(body))}.so"
+        assert not build(bench.toolchain.line(path), HEAD + body + "}\n")
+        return Library(str(path), "f", BLOCKS)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("z[8] = 0;", "wrote after the buffer z"),
+        ("z[-1] = 1;", "wrote before the buffer z"),
+        ("x[9] = 0;", "wrote after the buffer x"),
+        ("x[3] = 9;", "changed the input x"),
+    ],
+)
+def test_writing_where_one_must_not_is_found(bench, made, body, wrong):
+    outcome = bench.call(Run(made(ALL + body), {"x": X}), timeout_s=30)
+    assert outcome.kind == "error"
+    assert wrong in outcome.error
+
+
+def test_what_was_not_written_is_not_a_number(bench, made):
+    outcome = bench.call(Run(made("z[0] = x[1];"), {"x": X}), timeout_s=30)
+    assert outcome.value["z"][0] == 1
+    assert np.isnan(outcome.value["z"][1:]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [("for (;;) x[0] += 1;", "timeout"), ("*(volatile int *)8 = 1;", "crashed")]
+)
+def test_a_lost_process_is_replaced(bench, made, body, kind):
+    assert bench.call(Run(made(body), {"x": X}), timeout_s=1.0).kind == kind
+    np.testing.assert_array_equal(run_program(parse(COPY), {"x": X}, bench=bench)["z"], X)
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("z[7] = 7.1f;", "case random: it deviates by 0.014, more than 1e-05"),
+        ("z[7] = 0.0f / 0.0f;", "case random: it deviates by inf"),
+        ("z[8] = 1;", "case random: it wrote after the buffer z"),
+    ],
+)
+def test_a_wrong_result_is_measured_as_such(bench, made, tmp_path, body, wrong):
+    store_case(tmp_path, "random", {"x": X, "z": X.astype(np.float64)})
+    task = Measure(made(ALL + body), str(tmp_path), ("random",), 1e-5, Protocol())
+    reading = bench.call(task, timeout_s=30).value
+    assert reading.status == "wrong_result"
+    assert reading.error.startswith(wrong)
+    assert not reading.samples_us
+
+
+def test_samples_are_means_of_batches_and_a_cutoff_censors(bench, made, tmp_path):
+    store_case(tmp_path, "random", {"x": X, "z": X.astype(np.float64)})
+    library = made(ALL)
+    protocol = Protocol(samples=7, batch_us=50)
+    task = Measure(library, str(tmp_path), ("random",), 1e-5, protocol)
+    reading = bench.call(task, timeout_s=30).value
+    assert reading.status == "ok"
+    assert len(reading.samples_us) == 7
+    assert reading.calls * min(reading.samples_us) > 10
+    cut = Measure(library, str(tmp_path), ("random",), 1e-5, protocol, cutoff_us=1e-9)
+    reading = bench.call(cut, timeout_s=30).value
+    assert (reading.status, len(reading.samples_us)) == ("censored", 3)
+
+
+def test_a_race_times_every_library_in_every_round(bench, made, tmp_path):
+    store_case(tmp_path, "random", {"x": X, "z": X.astype(np.float64)})
+    slow = made("for (int k = 0; k < 1000; k++) { *(volatile float *)z = k; }" + ALL)
+    task = Race(
+        (slow, made(ALL)), str(tmp_path), "random", np.array([[0, 1], [1, 0]] * 2), 2, 20.0
+    )
+    blocks = bench.call(task, timeout_s=30).value
+    assert blocks.shape == (4, 2)
+    assert (blocks[:, 0] > blocks[:, 1]).all()
+
+
+def test_programs_are_kept_as_long_as_the_bench(bench):
+    library = compile_program(parse(COPY), bench)
+    outcome = bench.call(Run(library, {"x": X}), timeout_s=30)
+    np.testing.assert_array_equal(outcome.value["z"], X)
+
+
+def test_inputs_must_fit(bench):
+    with pytest.raises(ProgramError, match=r"input x is an array of \(8,\); got nothing"):
+        run_program(parse(COPY), {}, bench=bench)
+    with pytest.raises(ProgramError, match=r"got \(4,\)"):
+        run_program(parse(COPY), {"x": X[:4]}, bench=bench)
+
+
+def test_a_program_that_cannot_be_compiled_says_why(bench, monkeypatch):
+    monkeypatch.setattr("kt_lab.runners.c.bench.emit_c", lambda _: "int f(")
+    with pytest.raises(
+        ProgramError, match=r"copy must compile and run, got compile_error: .*error"
+    ):
+        run_program(parse(COPY), {"x": X}, bench=bench)
+
+
+def test_a_closed_bench_takes_nothing():
+    with Bench() as one:
+        folder = one.folder
+    assert not folder.exists()
+    with pytest.raises(UsageError, match="must be open"):
+        one.submit(None, parse(COPY))
+
+
+def test_compilers_are_found_or_said_to_be_missing(monkeypatch):
+    chain = find_toolchain()
+    assert chain.version
+    assert "-ffast-math" not in chain.flags()
+    assert "-DKT_THREADS=3" in chain.flags(3)
+    monkeypatch.setenv("CC", "no-such-compiler -m64")
+    with pytest.raises(UsageError, match="got none of no-such-compiler -m64"):
+        find_toolchain()
+    with pytest.raises(UsageError, match="threads and lanes must be >= 1, got 0"):
+        Bench(threads=0, toolchain=chain)

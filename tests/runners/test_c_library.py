@@ -1,0 +1,45 @@
+"""A library of tuned operators: what is built computes, from C and from Python."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from kt_lab.cli import main
+from kt_lab.errors import ProgramError
+from kt_lab.programs.operators import error, get_operator, get_workload
+from kt_lab.runners.c.library import write_library
+
+KEY = "row_sum/512x1024"
+FIRST = "reuse s 0"  # illegal at the start: its rows are summed in a later scope
+
+
+def test_a_built_library_computes(tmp_path, capsys):
+    schedules = tmp_path / "schedules.json"
+    schedules.write_text(json.dumps({KEY: ""}))
+    folder = tmp_path / "library"
+    assert main(["programs", "build", str(schedules), "--to", str(folder), "--name", "ops"]) == 0
+    assert "row_sum_512x1024: " in capsys.readouterr().out
+    assert "void kt_row_sum_512x1024(const float *x, float *s, float *z);" in (
+        folder / "ops.h"
+    ).read_text(encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("ops", folder / "ops.py")
+    ops = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ops)
+    operator, extents = get_operator("row_sum"), get_workload(KEY).extents
+    inputs = operator.inputs(extents, seed=3)
+    found = ops.call("row_sum_512x1024", inputs["x"])
+    assert error(found, operator.expected(inputs)) < operator.tolerance(extents)
+    again = ops.call("row_sum_512x1024", inputs["x"], out={"z": ops.empty((512,))})
+    np.testing.assert_array_equal(again["z"], found["z"])
+    with pytest.raises(ValueError, match="x has the shape"):
+        ops.call("row_sum_512x1024", inputs["x"][:4])
+    record = json.loads((folder / "ops.json").read_text(encoding="utf-8"))
+    assert record["functions"]["row_sum_512x1024"]["schedule"] == ""
+
+
+def test_what_does_not_replay_is_no_library(tmp_path):
+    with pytest.raises(ProgramError, match="reuse"):
+        write_library(tmp_path, {KEY: FIRST})
+    assert not list(tmp_path.glob("*.so"))
