@@ -8,7 +8,7 @@
 # Each sets up .venv first, and does nothing there when pyproject.toml and the lock are unchanged.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-TEST_EXTRAS := lab,gpu,dev,peers
+TEST_EXTRAS := lab,gpu,dev,peers,programs
 LAB_STAMP := .venv/.stamp-$(if $(shell command -v nvidia-smi 2>/dev/null),gpu,lab)
 
 BIN := .venv/bin

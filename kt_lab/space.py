@@ -33,7 +33,14 @@ _DRAWS = 10**6  # rejected draws before sampling a huge space gives up
 
 
 class Space(Protocol):
-    """What every searcher may rely on; ParameterSpace and schedule spaces provide it."""
+    """What every searcher may rely on; ParameterSpace and schedule spaces provide it.
+
+    A space may also have, and searchers then use:
+        key(config)             something hashable; configs of one key stand for the same thing, so
+                                that one of them is measured
+        mutate(config, *, rng)  a member that differs a little, at random
+        cross(a, b, *, rng)     a member that takes after both
+    """
 
     default: Config
     fingerprint: str

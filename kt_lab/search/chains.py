@@ -3,8 +3,9 @@
 A chain is a Python generator that yields the configs whose readings it needs and goes on when all
 of them are there, so it reads like the algorithm that it reproduces. Several chains run side by
 side, each at its own pace, which keeps as many lanes busy as there are chains. What one chain
-measured is known to all: a config is proposed once, and a step to a known config is free. A fresh
-searcher pickles; one that has been asked does not.
+measured is known to all: a config is proposed once, and a step to a known config is free (known
+by the space's optional `key`, where two configs may stand for the same program). A fresh searcher
+pickles; one that has been asked does not.
 """
 
 import itertools
@@ -54,6 +55,8 @@ class ChainSearcher(Searcher):
         self._starts: Iterator[Config] = iter(())
         self._size = math.inf
         self._generation: int | None = None  # of a single chain that has generations
+        self._met: dict[object, Config] = {}  # the first config of every key
+        self._listed: dict[Config, list[Config]] = {}
 
     # -- ask and tell -------------------------------------------------------------------------
 
@@ -72,6 +75,7 @@ class ChainSearcher(Searcher):
         for trial in trials:
             config = trial.config
             if config in self._pending or config in self._values or self.space.contains(config):
+                config = self._same(config)
                 self._pending.discard(config)
                 self._values[config] = _value(trial)
 
@@ -108,12 +112,13 @@ class ChainSearcher(Searcher):
         values = [self._values[c] for c in waiting.configs]
         try:
             # A generator that was just made accepts nothing but None.
-            waiting.origin, waiting.configs = waiting.chain.send(values or None)
+            waiting.origin, configs = waiting.chain.send(values or None)
         except StopIteration:
             self._waiting.remove(waiting)
             return
+        waiting.configs = [self._same(config) for config in configs]
         for config in waiting.configs:
-            if config not in self._values and config not in self._pending:
+            if self._is_new(config):
                 self._pending.add(config)
                 self._queue.append((config, waiting.origin))
 
@@ -135,8 +140,34 @@ class ChainSearcher(Searcher):
 
     def _start(self) -> Config | None:
         """Returns a config nobody has: the default, the prior's, then uniform; None at the end."""
-        taken = self._values, self._pending
-        return next((c for c in self._starts if not any(c in t for t in taken)), None)
+        return next((c for c in self._starts if self._is_new(c)), None)
+
+    def _same(self, config: Config) -> Config:
+        """Returns the first config met that has this one's key; without keys, itself."""
+        key = getattr(self.space, "key", None)
+        return config if key is None else self._met.setdefault(key(config), config)
+
+    def _is_new(self, config: Config) -> bool:
+        """Whether nobody measured the config, or waits for it."""
+        config = self._same(config)
+        return config not in self._values and config not in self._pending
+
+    def _near(self, config: Config) -> list[Config]:
+        """Returns the config's neighbours; they are listed once."""
+        if config not in self._listed:
+            self._listed[config] = self.space.neighbours(config)
+        return self._listed[config]
+
+    def _varied(self, config: Config, rng: np.random.Generator) -> Config:
+        """Returns the space's mutation of a config, else a random neighbour, else the config."""
+        if hasattr(self.space, "mutate"):
+            return self.space.mutate(config, rng=rng)
+        near = self._near(config)
+        return near[rng.integers(len(near))] if near else config
+
+    def _crossed(self, a: Config, b: Config, rng: np.random.Generator) -> Config:
+        """Returns the space's child of two configs; `a` where the space crosses nothing."""
+        return self.space.cross(a, b, rng=rng) if hasattr(self.space, "cross") else a
 
 
 def _value(trial: Trial) -> float:

@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from kt_lab.search.base import Searcher
-from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
+from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo, Space
 from kt_lab.trial import Config, Measurement, Proposal, Trial
 
 Evaluate = Callable[[Config], Measurement]
@@ -52,15 +52,22 @@ def huge_space() -> ParameterSpace:
     )
 
 
-def bowl(space: ParameterSpace, *, failing: float = 0.0) -> Evaluate:
-    """Returns a smooth landscape whose optimum is in a corner; a share of the configs fails."""
+def bowl(space: Space, *, failing: float = 0.0) -> Evaluate:
+    """Returns a smooth landscape whose optimum is in a corner; a share of the configs fails.
+
+    The corner is where the value indices, or the encoding of a space of another kind, are least.
+    """
 
     def evaluate(config: Config) -> Measurement:
-        row = space.row(config)
+        if isinstance(space, ParameterSpace):
+            row = space.row(config)
+            span = np.asarray([max(1, p.cardinality - 1) for p in space.parameters])
+        else:
+            row = np.abs(space.encode([config])[0])
+            span = 1 + row
         dice = random.Random(",".join(map(str, row.tolist()))).random()
         if dice < failing:
             return Measurement("launch_error", error="fails by construction")
-        span = [max(1, p.cardinality - 1) for p in space.parameters]
         return Measurement("ok", (100.0 * float(1 + (row / span).sum() + 0.01 * dice),) * 3)
 
     return evaluate
@@ -132,7 +139,7 @@ def facts(proposals: Iterable[Proposal]) -> list[tuple]:
     return [tuple(getattr(p, name) for name in names) for p in proposals]
 
 
-def foreign_trials(space: ParameterSpace, n: int) -> list[Trial]:
+def foreign_trials(space: Space, n: int) -> list[Trial]:
     """Returns trials of members of the space that no searcher asked for."""
     configs = space.sample(n, rng=np.random.default_rng(99))
     evaluate = bowl(space, failing=0.3)

@@ -10,6 +10,7 @@ from kt_lab.trial import Config
 
 _BLOCK = 256  # configs per draw from a space that cannot be listed
 _STALE = 8  # blocks without anything new before such a space counts as exhausted
+_STALE_DRAWS = 64  # the same for a space that is no ParameterSpace, drawn from one by one
 _THREADS = 32  # threads of a warp
 _MAX_EXPONENT = 11  # Helion: at most 2**11 elements per thread
 _MAX_ELEMENTS = 2**20  # Triton's largest tensor
@@ -20,20 +21,25 @@ def uniform(space: Space, *, rng: np.random.Generator) -> Iterator[Config]:
     """Yields every valid config once, in uniformly random order.
 
     A space that cannot be listed is sampled, and what was seen is rejected; the iterator then
-    ends after 8 blocks of 256 draws without a new config: then hardly any is unseen.
+    ends after 8 blocks of 256 draws without a new config: then hardly any is unseen. Spaces of
+    another kind, whose draws may be slow, are drawn from one by one, and end after 64 draws
+    without a config of a new key (the space's optional `key`, else the config itself).
     """
     if isinstance(space, ParameterSpace) and space.enumerable:
         rows = space.enumerate()
         for i in rng.permutation(len(rows)):
             yield space.config(rows[i].tolist())
         return
-    seen: set[Config] = set()
+    quick = isinstance(space, ParameterSpace)
+    block, patience = (_BLOCK, _STALE) if quick else (1, _STALE_DRAWS)
+    key = getattr(space, "key", lambda config: config)
+    seen: set[object] = set()
     stale = 0
-    while stale < _STALE:
+    while stale < patience:
         before = len(seen)
-        for config in space.sample(_BLOCK, rng=rng):
-            if config not in seen:
-                seen.add(config)
+        for config in space.sample(block, rng=rng):
+            if key(config) not in seen:
+                seen.add(key(config))
                 yield config
         stale = stale + 1 if len(seen) == before else 0
 

@@ -14,10 +14,10 @@ FLOORS = {
     2: "landscape ticks roofline formats runners inspect capture store",
     3: "search",
     4: "tune live journals sessions cells confirm paired keys covering guarded "
-    "decisions record provenance experiment",
+    "decisions game record provenance experiment",
     5: "stats baseline",
     6: "atlas plots ui cli commands evidence datasheet doctor study studies comparison "
-    "joint many dispatching recorded_gpu publication artifact __main__",
+    "joint many dispatching recorded_gpu moe_study publication artifact __main__",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 

@@ -22,7 +22,7 @@ PLACES = {
     "threadpoolctl": ("kt_lab.search",),  # a requirement of scikit-learn
     "joblib": ("kt_lab.search.peers",),
     "kernel_tuner": ("kt_lab.search.peers",),
-    "gymnasium": ("kt_lab.programs",),
+    "gymnasium": ("kt_lab.game",),
     "ziglang": ("kt_lab.programs", "kt_lab.runners"),
     "matplotlib": ("kt_lab.plots", "kt_lab.ui"),
     "seaborn": ("kt_lab.plots", "kt_lab.ui"),
