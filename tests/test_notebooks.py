@@ -64,6 +64,24 @@ SMALL = {
         {"WORKLOADS": "softmax/4096x640,int4_gemm/1x16x7168x8192", "SEEDS": 2, "TRIALS": 60},
         ["own_ratios", "own_convergence"],
     ),
+    "07_moe_fp8_study.ipynb": (
+        {"SHAPES": "moe_weights_atomic/1x8192x5120", "REPEATS": 5},
+        [
+            f"moe_{name}"
+            for name in (
+                "references",
+                "noise",
+                "experts",
+                "groups",
+                "repeated",
+                "fences",
+                "held_out",
+                "layouts",
+                "cold",
+                "traffic",
+            )
+        ],
+    ),
     "10_paper_figures.ipynb": (
         {"STUDY": "headline", "ONLY": "ratios,quality_vs_time,table_scores", "WORKERS": 1},
         ["ratios", "quality_vs_time"],
@@ -87,6 +105,12 @@ TOLD = {
     "06_write_your_own_searcher.ipynb": [
         [*(check.__name__ for check in CHECKS), "<td>kept</td>"],
         ["it raised TypeError", "must not draw from global random"],
+    ],
+    "07_moe_fp8_study.ipynb": [
+        ["published_speedup", "moe_weights_reduction", "16x8192x5120"],
+        ["one for all", "mended", "worst_on"],
+        ["entropy_bits", "8, distinct", "another visit"],
+        ["#4024, text", "verdict", "about 15 % slower on DeepSeek shapes"],
     ],
     "10_paper_figures.ipynb": [
         ["<caption>Score of Willemsen", "9 workloads of 2 kernels", "<b>", "over Pattern"],

@@ -98,9 +98,11 @@ def judged_picks(picks: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 def read_costs(table: pd.DataFrame) -> Iterator[tuple[int, pd.Index, pd.DataFrame]]:
     """Yields visit, configs and readings over the workload's lowest, (configs, workloads)."""
     code, configs = pd.factorize(table["config"])
+    order = table["workload"].unique()
     for visit, part in table.assign(config=code).groupby("visit"):
-        wide = part.pivot(index="config", columns="workload", values="latency_us")
-        yield visit, configs, wide[table["workload"].unique()] / wide.min()
+        # In order before the division: one that has to align columns sorts them.
+        wide = part.pivot(index="config", columns="workload", values="latency_us")[order]
+        yield visit, configs, wide / wide.min()
 
 
 def regret_matrix(table: pd.DataFrame) -> pd.DataFrame:

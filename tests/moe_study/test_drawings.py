@@ -1,0 +1,64 @@
+"""The figures of the study: drawn from their points alone, within the page, told by captions."""
+
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from kt_lab import plots
+from kt_lab.errors import UsageError
+from kt_lab.moe_study import drawings
+from kt_lab.plots import moe_kernels, moe_references, moe_sharing, moe_tunings
+
+PLOTS = {
+    "name_spread": moe_tunings.plot_name_spread,
+    "experts": moe_sharing.plot_regrets,
+    "groups": moe_sharing.plot_regrets,
+    "repeated": moe_tunings.plot_repeated,
+    "fences": moe_kernels.plot_fences,
+    "held_out": moe_sharing.plot_held_out,
+    "layouts": moe_kernels.plot_layouts,
+    "cold": moe_tunings.plot_cold,
+    "references": moe_references.plot_references,
+    "traffic": moe_references.plot_traffic,
+}
+
+
+@pytest.fixture(scope="module")
+def draw(noisy, turned, result):
+    """Returns the drawing of a name at text width, for a paper."""
+
+    def made(name):
+        figure = getattr(drawings, f"{name}_figure")
+        found = noisy if name == "name_spread" else [*noisy, *turned]
+        return figure(result if name in ("repeated", "cold") else found, width="text")
+
+    return made
+
+
+def assert_within_the_page(fig):
+    canvas = FigureCanvasAgg(fig)
+    canvas.draw()
+    box, (wide, high) = fig.get_tightbbox(canvas.get_renderer()), fig.get_size_inches()
+    assert min(box.x0, box.y0) >= -0.02
+    assert box.x1 <= wide + 0.02
+    assert box.y1 <= high + 0.02
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_figure_is_drawn_from_what_was_saved_at_any_width(draw, name, tmp_path):
+    drawing = draw(name)
+    assert len(drawing.caption) > 80
+    assert "nan" not in drawing.caption
+    paths = drawing.save(name, directory=tmp_path)
+    points = plots.read_points(paths["csv"])
+    with plots.paper(width="text"):
+        again = PLOTS[name](*points.values())
+    assert plots.png_bytes(again, dpi=300) == paths["png"].read_bytes()
+    assert_within_the_page(again)
+    with plots.paper(width="column"):
+        assert_within_the_page(PLOTS[name](*points.values()))
+
+
+def test_a_table_without_its_columns_is_refused():
+    with pytest.raises(UsageError, match="must hold the columns"):
+        moe_sharing.plot_regrets(pd.DataFrame({"kernel": ["k"]}))
