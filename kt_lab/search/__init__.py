@@ -19,6 +19,12 @@ SEARCHERS = {
     "coordinate_descent": "kt_lab.search.coordinate_descent:CoordinateDescent",
     "simulated_annealing": "kt_lab.search.simulated_annealing:SimulatedAnnealing",
     "genetic": "kt_lab.search.genetic:Genetic",
+    "greedy": "kt_lab.search.beam:GreedySearch",
+    "beam": "kt_lab.search.beam:BeamSearch",
+    "annealing": "kt_lab.search.annealing:Annealing",
+    "evolution": "kt_lab.search.evolution:Evolution",
+    "lfbo": "kt_lab.search.lfbo:LFBOSearch",
+    "scout": "kt_lab.search.scout:ScoutSearch",
     "max_q": "kt_lab.search.max_q:MaxQSearch",
 }
 

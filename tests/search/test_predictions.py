@@ -138,6 +138,7 @@ def test_only_searchers_with_a_model_of_latency_say_that_they_predict():
         "lfbo_tree": "p_good",
         "ucb_pattern": "latency_us",
         "de_surrogate": "latency_us",
+        "scout": "latency_us",
     }
     for name in ("random", "max_q"):
         first = make_searcher(name, SPACE, seed=0).ask(3)

@@ -1,0 +1,197 @@
+"""A Gaussian process over a pool of candidates, cheap enough to be asked after every reading.
+
+y(x) = c + s f(x) + noise, f with the Matern 5/2 kernel and one length scale per group of columns.
+The length scales and the noise maximise their posterior under log-normal priors, for which the
+gradient is known in closed form; c and s are integrated out (s under an inverse gamma prior). A
+config that is being measured takes part in the variance at once: it shrinks where one has looked,
+while the mean stays what the readings say (Ginsbourger et al., "Kriging is well-suited to
+parallelize optimization", 2010: the believer). So one more config costs one row of a triangular
+factor, O(n N) for n measured and N candidates, and the hyper-parameters are fitted anew only now
+and then.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.optimize import minimize
+
+_LENGTH = 0.5  # prior median of a length scale over the square root of the number of groups
+_SPREAD = 0.5  # prior deviation of the logarithm of a length scale
+_NOISE = -3.0  # prior mean of the logarithm of the noise variance, relative to the signal's
+_SHAPE, _RATE = 2.0, 1.0  # of the inverse gamma prior of the signal's variance
+_LEAST = 1e-8  # added to the diagonal, and the smallest variance
+_STEPS = 15  # of the optimiser, from the last optimum
+_FEW = 3  # readings below which the priors stand for themselves
+_ROOM = 64  # rows that are kept free for configs that follow
+
+
+@dataclass(eq=False, slots=True)
+class Scales:
+    """The hyper-parameters.
+
+    Attributes:
+        groups: For each column the number of its group, shape (columns,).
+        theta: Logarithms of the length scales, one per group, then of the noise variance.
+        centre: c.
+        variance: s squared.
+    """
+
+    groups: np.ndarray
+    theta: np.ndarray
+    centre: float = 0.0
+    variance: float = 1.0
+
+    @classmethod
+    def of(cls, groups: np.ndarray) -> "Scales":
+        """Returns the priors' medians."""
+        number = int(groups.max(initial=-1)) + 1
+        length = math.log(_LENGTH) + 0.5 * math.log(max(number, 1))
+        return cls(groups, np.append(np.full(number, length), _NOISE))
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise relative to the signal's."""
+        return math.exp(self.theta[-1]) + _LEAST
+
+    def kernel(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Returns the correlations of rows of features, shape (len(a), len(b))."""
+        inverse = np.exp(-self.theta[:-1])[self.groups]
+        a, b = a * inverse, b * inverse
+        squared = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2.0 * (a @ b.T)
+        return _matern(np.sqrt(5.0 * np.maximum(squared, 0.0)))
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Moves to the hyper-parameters that the readings make most probable.
+
+        Args:
+            x: Features, shape (n, columns).
+            y: What is predicted, shape (n,), about 0 and 1 in mean and deviation.
+        """
+        if len(y) < _FEW:
+            return
+        prior = Scales.of(self.groups).theta
+        apart = np.zeros((len(prior) - 1, len(y), len(y)))
+        for column, group in zip(x.T, self.groups, strict=True):
+            apart[group] += (column[:, None] - column) ** 2
+        least, most = np.append(prior[:-1] - 4.0, -12.0), np.append(prior[:-1] + 4.0, 0.0)
+        found = minimize(
+            lambda theta: _loss(theta, prior, apart, y)[:2],
+            self.theta,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=np.stack([least, most], axis=1),
+            options={"maxiter": _STEPS},
+        )
+        self.theta = found.x
+        self.centre, self.variance = _loss(found.x, prior, apart, y)[2:]
+
+
+def _matern(distance: np.ndarray) -> np.ndarray:
+    return (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
+
+
+def _loss(theta: np.ndarray, prior: np.ndarray, apart: np.ndarray, y: np.ndarray) -> tuple:
+    """Returns minus the logarithm of the posterior, its gradient, and the best c and s squared.
+
+    Args:
+        theta: See `Scales`.
+        prior: Means of theta.
+        apart: Squared distances in each group, shape (groups, n, n).
+        y: Shape (n,).
+    """
+    n = len(y)
+    inverse = np.exp(-2.0 * theta[:-1])
+    distance = np.sqrt(5.0 * np.tensordot(inverse, apart, 1))
+    noise = math.exp(theta[-1])
+    covariance = _matern(distance)
+    covariance.flat[:: n + 1] += noise + _LEAST
+    factor = cholesky(covariance, lower=True, check_finite=False)
+    precision = cho_solve((factor, True), np.eye(n), check_finite=False)
+    centre = float((precision @ y).sum() / precision.sum())
+    weights = precision @ (y - centre)
+    total = float((y - centre) @ weights) + 2.0 * _RATE
+    variance = total / (n + 2.0 * _SHAPE)
+    loss = 0.5 * (n + 2.0 * _SHAPE) * math.log(total) + np.log(np.diag(factor)).sum()
+    slope = 0.5 * (precision - np.outer(weights, weights) / variance)
+    bent = slope * (5.0 / 3.0) * (1.0 + distance) * np.exp(-distance)
+    by_length = apart.reshape(len(inverse), -1) @ bent.ravel() * inverse
+    gradient = np.append(by_length, noise * np.trace(slope))
+    off = (theta - prior) / np.append(np.full(len(inverse), _SPREAD), 1.0)
+    deviations = off / np.append(np.full(len(inverse), _SPREAD), 1.0)
+    return loss + 0.5 * off @ off, gradient + deviations, centre, variance
+
+
+class Posterior:
+    """What readings say of a pool, given the hyper-parameters.
+
+    Attributes:
+        n: Configs that were added.
+    """
+
+    def __init__(self, scales: Scales, x: np.ndarray, pool: np.ndarray):
+        """Starts from configs measured or being measured.
+
+        Args:
+            scales: Hyper-parameters; a copy's values are read now.
+            x: Their features, shape (n, columns).
+            pool: Features of the candidates, shape (N, columns).
+        """
+        self._scales, self._pool = scales, pool
+        self.n = n = len(x)
+        self._x = np.concatenate([x, np.empty((_ROOM, x.shape[1]))])
+        self._factor = np.zeros((n + _ROOM, n + _ROOM))
+        self._cross = np.empty((n + _ROOM, len(pool)))
+        covariance = scales.kernel(x, x)
+        covariance.flat[:: n + 1] += scales.noise
+        self._factor[:n, :n] = cholesky(covariance, lower=True, check_finite=False)
+        self._cross[:n] = self._solve(scales.kernel(x, pool))
+        self._variance = 1.0 - (self._cross[:n] ** 2).sum(axis=0)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for another config: time to make a new one."""
+        return self.n == len(self._x)
+
+    def add(self, x: np.ndarray) -> None:
+        """Adds one config by its features, shape (columns,)."""
+        n, scales = self.n, self._scales
+        row = self._solve(scales.kernel(self._x[:n], x[None])[:, 0])
+        last = math.sqrt(max(1.0 + scales.noise - row @ row, _LEAST))
+        self._factor[n, :n], self._factor[n, n] = row, last
+        cross = (scales.kernel(x[None], self._pool)[0] - row @ self._cross[:n]) / last
+        self._cross[n], self._x[n] = cross, x
+        self._variance -= cross**2
+        self.n += 1
+
+    def predict(
+        self, y: np.ndarray, *, centre: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the mean at the added configs, (n,), and at the pool, (N,).
+
+        Args:
+            y: Readings of the configs in order of adding, shape (n,), NaN where there is none:
+                these take the values that the others make most probable.
+            centre: What is believed far from all configs; None: the fitted one.
+        """
+        n, scales = self.n, self._scales
+        centre = scales.centre if centre is None else centre
+        missing = np.isnan(y)
+        right = np.zeros((n, 1 + missing.sum()))
+        right[:, 0] = np.where(missing, 0.0, y - centre)
+        right[missing, 1:] = np.eye(missing.sum())
+        solved = self._solve(right)
+        z, free = solved[:, 0], solved[:, 1:]
+        z = z - free @ np.linalg.solve(free.T @ free, free.T @ z)
+        noisy = self._factor[:n, :n] @ z  # y itself, the missing ones filled
+        weights = solve_triangular(self._factor[:n, :n], z, lower=True, trans=1)
+        return centre + noisy - scales.noise * weights, centre + z @ self._cross[:n]
+
+    def deviation(self) -> np.ndarray:
+        """Returns the deviation of the noise-free value at the pool, shape (N,)."""
+        return np.sqrt(np.maximum(self._variance, _LEAST) * self._scales.variance)
+
+    def _solve(self, right: np.ndarray) -> np.ndarray:
+        factor = self._factor[: self.n, : self.n]
+        return solve_triangular(factor, right, lower=True, check_finite=False)

@@ -1,0 +1,283 @@
+"""Scout: a Gaussian process that looks at the whole space before every proposal.
+
+1. Starts: the default, the prior's configs, then configs drawn far from all drawn so far
+   (k-means++: with a probability that grows with the squared distance to the nearest of them),
+   until there are `starts` and one has worked. No more configs are under way than have been told,
+   or than there are starts: with many compile lanes the first ones would all be blind.
+2. Values: t = log(latency / best latency), bent above the median m of all readings to
+   m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
+   standardised. A failure counts as a config that is slower than nine tenths of the others.
+3. Model: `kt_lab.search.posterior` over the columns of `kt_lab.search.features`. Every reading and
+   every config under way counts at once; the hyper-parameters are fitted anew whenever the
+   readings have grown by 15 %.
+4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
+   measured config, times the probability that it works at all, which the same process predicts
+   from what failed and what did not. Candidates are all members of the space; of one with more
+   than `pool` members, uniform draws, everything one step from the best configs, and crossovers
+   of these.
+
+There is no separate descent, restart or polish, and a batch needs no rule of its own: what is
+under way lowers the uncertainty around it, so the next config is chosen elsewhere.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from kt_lab.search.base import Options, Searcher, count, option, prior_configs
+from kt_lab.search.features import Features
+from kt_lab.search.neighbourhood import Row
+from kt_lab.search.posterior import Posterior, Scales
+from kt_lab.search.ucb_pattern import single_thread
+from kt_lab.trial import CENSORED, Proposal, Trial, supersedes
+
+_FAILED = 0.9  # quantile of the finite values that a failure counts as
+_UNLIKELY = 1e-3  # least probability that a config works
+_FLAT = 1e-3  # smallest bend of the values
+_MOST = 256  # readings that the hyper-parameters are fitted to; the model knows all
+_GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
+_PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
+_DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
+_TYPICAL = 4096  # members that set the scales of the features of a large space
+
+
+@dataclass(frozen=True)
+class ScoutOptions(Options):
+    """Options of `scout`."""
+
+    starts: int = option(
+        4, "Configs proposed before the model chooses.", unit="configs", low=1, high=10_000
+    )
+    ahead: float = option(
+        1.0,
+        "Configs under way at most, as a multiple of those told; never fewer than `starts`.",
+        low=0.0,
+        high=1000.0,
+    )
+    pool: int = option(
+        4096,
+        "Members up to which the whole space is looked at; candidates in a larger one.",
+        unit="configs",
+        low=16,
+        high=10**6,
+    )
+    least_gain: float = option(
+        0.0,
+        "The search ends when no config is expected to be faster than the best by this share "
+        "of its latency; 0: when the space is exhausted.",
+        low=0.0,
+        high=1.0,
+    )
+
+
+class ScoutSearch(Searcher):
+    """Measures where a Gaussian process over the whole space expects most improvement."""
+
+    name: ClassVar[str] = "scout"
+    Options: ClassVar[type] = ScoutOptions
+    needs: ClassVar[str] = "ParameterSpace"
+    predicts: ClassVar[str | None] = "latency_us"
+
+    def __init__(self, space, *, seed, budget=None, prior=None, **options):
+        """Takes a ParameterSpace; see `Searcher`."""
+        super().__init__(space, seed=seed, budget=budget, prior=prior, **options)
+        self._rng = np.random.default_rng(self.seed)
+        self._at: dict[Row, int] = {}  # every row that was asked for or told, in order
+        self._values: list[float] = []  # microseconds; NaN: under way, inf: failed
+        self._repetitions: list[int | None] = []  # of the reading that stands
+        self._x: list[np.ndarray] = []  # features
+        self._features: Features | None = None  # made when first asked or told
+        self._posterior: Posterior | None = None
+        self._fits = 0  # of the model; a proposal's generation
+        self._next_fit = 0  # readings from which the model is fitted anew
+
+    # -- ask and tell -------------------------------------------------------------------------
+
+    def ask(self, n: int) -> list[Proposal]:
+        """Returns n configs that were never seen; fewer once nothing is left or worth it."""
+        wanted = count(n)
+        proposals: list[Proposal] = []
+        with single_thread():
+            self._prepare()
+            told = len(self._values) - int(np.isnan(self._values).sum())
+            most = told + int(max(self.options.starts, self.options.ahead * told))
+            while len(proposals) < wanted and len(self._at) < most and not self.done:
+                blind = len(self._at) < self.options.starts or not np.isfinite(self._values).any()
+                found = self._start() if blind or self._queue else self._choose()
+                if found is None:
+                    self.done = not np.isnan(self._values).any()
+                    break
+                row, predicted = found
+                self._note(row)
+                said = {"origin": "start", "generation": 0}
+                if predicted is not None:
+                    said = {"origin": "model", "generation": self._fits, "predicted": predicted}
+                proposals.append(self.propose(self.space.config(row), **said))
+        return proposals
+
+    def tell(self, trials: Iterable[Trial]) -> None:
+        """Takes readings, of a config the one with most repetitions; foreign configs are none."""
+        with single_thread():
+            self._prepare()
+            for trial in trials:
+                if self.space.contains(trial.config):
+                    self._read(trial)
+
+    def _read(self, trial: Trial) -> None:
+        at = self._note(tuple(self.space.row(trial.config).tolist()))
+        repetitions = len(trial.measurement.samples_us)
+        if not supersedes(old=self._repetitions[at], new=repetitions):
+            return
+        self._repetitions[at] = repetitions
+        self._values[at] = math.inf if trial.latency_us is None else trial.latency_us
+        bound = trial.measurement.bound_us
+        if trial.status == CENSORED and bound is not None:  # slow, and never the best
+            known = [value for value in self._values if math.isfinite(value)]
+            self._values[at] = max(bound, min(known, default=bound))
+
+    def _prepare(self) -> None:
+        """Lists or samples the space, once."""
+        if self._features is not None:
+            return
+        space = self.space
+        self._listed = space.enumerable and space.size <= self.options.pool
+        rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
+        self._features = Features(space, rows)
+        self._scales = Scales.of(self._features.groups)
+        first = space.rows([space.default, *prior_configs(space, self.prior)]).tolist()
+        self._queue = deque(map(tuple, first))
+        self._offer(self._unseen(rows))
+
+    def _note(self, row: Row) -> int:
+        """Returns the number of a row, a new one if it is new, which is then no candidate."""
+        if row in self._at:
+            return self._at[row]
+        self._at[row] = at = len(self._at)
+        self._values.append(math.nan)
+        self._repetitions.append(None)
+        self._x.append(self._features(np.asarray([row]))[0])
+        if row in self._index:
+            self._free[self._index[row]] = False
+        if self._posterior is not None and not self._posterior.full:
+            self._posterior.add(self._x[at])
+        else:
+            self._posterior = None
+        return at
+
+    # -- candidates ---------------------------------------------------------------------------
+
+    def _offer(self, rows: np.ndarray) -> None:
+        """Makes rows the candidates, in random order, so that ties are broken by the seed."""
+        self._pool = self._rng.permutation(rows)
+        self._index = {tuple(row): i for i, row in enumerate(self._pool.tolist())}
+        self._free = np.asarray([row not in self._at for row in self._index], dtype=bool)
+        self._pool_x = self._features(self._pool)
+
+    def _renew(self) -> None:
+        """Draws new candidates from a space that is too large to be looked at as a whole."""
+        space, size = self.space, self.options.pool // 2
+        best = [
+            at for at in np.argsort(self._values)[:_PARENTS] if math.isfinite(self._values[at])
+        ]
+        parents = np.asarray(list(self._at))[best]
+        drawn = [space.sample_rows(size, rng=self._rng)]
+        if len(parents):
+            drawn += [space.neighbour_rows(row) for row in parents]
+            mothers, fathers = self._rng.integers(len(parents), size=(2, size // 2))
+            mask = self._rng.random((size // 2, len(space.names))) < 0.5
+            children = np.where(mask, parents[mothers], parents[fathers])
+            drawn.append(children[space.valid(children)])
+        rows = self._unseen(np.concatenate(drawn))
+        if not len(rows) and space.enumerable:
+            rows = self._unseen(space.enumerate())
+        self._offer(rows)
+
+    def _unseen(self, rows: np.ndarray) -> np.ndarray:
+        rows = np.unique(rows, axis=0)
+        return rows[np.asarray([tuple(row) not in self._at for row in rows.tolist()], dtype=bool)]
+
+    # -- choices ------------------------------------------------------------------------------
+
+    def _start(self) -> tuple[Row, None] | None:
+        """Returns the default, a config of the prior, or one that is far from all before."""
+        while self._queue:
+            row = self._queue.popleft()
+            if row not in self._at:
+                return row, None
+        if not self._free.any() and not self._listed:
+            self._renew()
+        if not self._free.any():
+            return None
+        apart = np.min([((self._pool_x - x) ** 2).sum(axis=1) for x in self._x], axis=0)
+        chance = np.where(self._free, apart + 1e-9, 0.0)
+        chosen = self._rng.choice(len(self._pool), p=chance / chance.sum())
+        return tuple(self._pool[chosen].tolist()), None
+
+    def _choose(self) -> tuple[Row, float] | None:
+        """Returns the candidate that is expected to improve most, and its predicted latency."""
+        y = self._targets()
+        told = ~np.isnan(y)
+        if self._posterior is None or told.sum() >= self._next_fit or not self._free.any():
+            self._fit(np.asarray(self._x), y, told)
+        if not self._free.any():
+            return None
+        seen, mean = self._posterior.predict(y)
+        deviation = self._posterior.deviation()
+        gain = log_improvement((seen[told].min() - mean) / deviation) + np.log(deviation)
+        if np.isinf(self._values).any():
+            works = np.where(told, np.isfinite(self._values), np.nan)
+            chance = self._posterior.predict(works, centre=works[told].mean())[1]
+            gain += np.log(np.clip(chance, _UNLIKELY, 1.0))
+        gain = np.where(self._free, np.round(gain, _DIGITS), -np.inf)
+        chosen = int(np.argmax(gain))
+        if math.exp(gain[chosen]) * self._scale < self.options.least_gain:
+            return None
+        t = self._shift + self._scale * mean[chosen]
+        t = t if t <= self._bend else self._bend * math.exp(t / self._bend - 1.0)
+        return tuple(self._pool[chosen].tolist()), self._best * math.exp(t)
+
+    def _targets(self) -> np.ndarray:
+        """Returns what the model learns, one value per row asked for, NaN while under way."""
+        values = np.asarray(self._values)
+        ok = np.isfinite(values)
+        self._best = values[ok].min()
+        t = np.full(len(values), np.nan)
+        t[ok] = np.log(values[ok] / self._best)
+        self._bend = bend = max(float(np.median(t[ok])), _FLAT)
+        slow = ok & (t > bend)
+        t[slow] = bend * (1.0 + np.log(t[slow] / bend))
+        self._scale = float(t[ok].std()) or 1.0
+        t[np.isinf(values)] = np.quantile(t[ok], _FAILED)
+        self._shift = float(np.nanmean(t))
+        return (t - self._shift) / self._scale
+
+    def _fit(self, x: np.ndarray, y: np.ndarray, told: np.ndarray) -> None:
+        """Fits the model anew, over new candidates where the space is large."""
+        at = np.flatnonzero(told)
+        if len(at) > _MOST:
+            at = self._rng.choice(at, _MOST, replace=False)
+        self._scales.fit(x[at], y[at])
+        if not self._listed:
+            self._renew()
+        self._posterior = Posterior(self._scales, x, self._pool_x)
+        self._fits += 1
+        self._next_fit = max(told.sum() + 1, math.ceil(told.sum() * _GROWTH))
+
+
+def log_improvement(z: np.ndarray) -> np.ndarray:
+    """Returns log(phi(z) + z Phi(z)), the expected improvement in deviations, shape (n,).
+
+    Args:
+        z: How many deviations the best is above the mean, shape (n,).
+
+    Source:
+        Ament et al., "Unexpected Improvements to Expected Improvement", 2023, for why logarithms.
+    """
+    z = np.clip(z, -1e4, 30.0)
+    density = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi)
+    return density + np.log(np.maximum(1.0 + z * np.exp(log_ndtr(z) - density), 1e-12))

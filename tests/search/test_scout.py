@@ -1,0 +1,299 @@
+"""Scout: its features, its posterior, what it chooses, and that it finds what others do not."""
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.utils.parallel import ThreadpoolController
+
+from kt_lab.budget import Budget
+from kt_lab.landscape import load_landscape
+from kt_lab.prior import Prior, PriorReading
+from kt_lab.runners.replay import ReplayRunner
+from kt_lab.search import make_searcher
+from kt_lab.search.conformance import check_searcher
+from kt_lab.search.conformance_cases import (
+    bowl,
+    broken,
+    drive,
+    flat,
+    huge_space,
+    small_space,
+    tiny_space,
+)
+from kt_lab.search.features import Features
+from kt_lab.search.posterior import Posterior, Scales, _loss
+from kt_lab.search.scout import log_improvement
+from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
+from kt_lab.trial import Measurement, Proposal, Trial
+from kt_lab.tune import tune
+
+
+def scout(space, **options):
+    return make_searcher("scout", space, **{"seed": 0, **options})
+
+
+# -- features -------------------------------------------------------------------------------------
+
+
+def test_a_parameter_is_a_group_and_roles_and_laws_add_theirs():
+    space = small_space()
+    rows = space.enumerate()
+    features = Features(space, rows)
+    x = features(rows)
+    # BLOCK_M, BLOCK_N, num_warps, num_stages, order (3 columns), persistent, then the area and
+    # the elements per warp; the law's BLOCK_M * BLOCK_N is the area once more
+    assert features.groups.tolist() == [0, 1, 2, 3, 4, 4, 4, 5, 6, 7]
+    assert x.shape == (len(rows), 10)
+    assert x.min() == 0.0
+    assert x.max() == 1.0
+    area = np.log2([c["BLOCK_M"] * c["BLOCK_N"] for c in space.configs(rows)])
+    assert np.corrcoef(x[:, 8], area)[0, 1] == pytest.approx(1.0)
+    thread = area - np.log2([c["num_warps"] for c in space.configs(rows)])
+    assert np.corrcoef(x[:, 9], thread)[0, 1] == pytest.approx(1.0)
+
+
+def test_both_sides_of_a_law_become_features_and_what_is_no_number_does_not():
+    space = ParameterSpace(
+        [
+            PowerOfTwo("A", 1, 64),
+            Integer("stages", 1, 4),
+            Choice("kind", ("x", "y")),
+            Flag("on"),
+            PowerOfTwo("fixed", 8, 8),
+        ],
+        constraints=[
+            Constraint("room", "stages * A * 3 <= max(A, 100) + stages"),
+            Constraint("words", "kind == 'x' or (A > 1 and kind in ('x', 'y'))"),
+        ],
+        default={"A": 2, "stages": 1, "kind": "x", "on": False, "fixed": 8},
+    )
+    rows = space.enumerate()
+    features = Features(space, rows)
+    assert features.groups.tolist() == [0, 1, 2, 2, 3, 4, 5]
+    a, stages = (np.asarray([c[n] for c in space.configs(rows)]) for n in ("A", "stages"))
+    x = features(rows)
+    for column, side in ((x[:, 5], stages * a * 3), (x[:, 6], np.maximum(a, 100) + stages)):
+        assert np.corrcoef(column, np.log2(1 + side))[0, 1] == pytest.approx(1.0)
+
+
+def test_any_two_alternatives_are_one_apart():
+    features = Features(small_space(), small_space().enumerate())
+    rows = np.asarray([[0, 0, 0, 0, choice, 0] for choice in range(3)])
+    x = features(rows)
+    apart = np.linalg.norm(x[:, None] - x[None], axis=-1)
+    assert apart == pytest.approx(1.0 - np.eye(3))
+
+
+# -- the posterior --------------------------------------------------------------------------------
+
+
+def some(n=12, pool=40, seed=0):
+    rng = np.random.default_rng(seed)
+    scales = Scales.of(np.array([0, 1, 1, 2]))
+    x, candidates = rng.random((n, 4)), rng.random((pool, 4))
+    scales.fit(x, np.sin(5 * x[:, 0]) + 0.1 * rng.normal(size=n))
+    return scales, x, candidates, rng.normal(size=n)
+
+
+def test_the_gradient_is_the_differences():
+    rng = np.random.default_rng(1)
+    x, y = rng.random((15, 3)), rng.normal(size=15)
+    apart = np.stack([(c[:, None] - c) ** 2 for c in x.T])
+    theta, prior = rng.normal(size=4), np.array([0.1, 0.2, 0.3, -3.0])
+    gradient = _loss(theta, prior, apart, y)[1]
+    for i in range(4):
+        step = np.eye(4)[i] * 1e-5
+        high, low = (_loss(theta + s, prior, apart, y)[0] for s in (step, -step))
+        assert gradient[i] == pytest.approx((high - low) / 2e-5, rel=1e-4, abs=1e-6)
+
+
+def test_length_scales_tell_what_matters():
+    rng = np.random.default_rng(0)
+    x = rng.random((80, 3))
+    scales = Scales.of(np.arange(3))
+    y = np.sin(6 * x[:, 1])
+    scales.fit(x, (y - y.mean()) / y.std())
+    assert scales.theta[1] < min(scales.theta[0], scales.theta[2]) - 0.5
+
+
+def test_adding_one_by_one_is_the_closed_form():
+    scales, x, pool, y = some()
+    grown = Posterior(scales, x[:5], pool)
+    for row in x[5:]:
+        grown.add(row)
+    inverse = np.linalg.inv(scales.kernel(x, x) + scales.noise * np.eye(len(x)))
+    cross = scales.kernel(pool, x)
+    seen, mean = grown.predict(y)
+    assert mean == pytest.approx(scales.centre + cross @ inverse @ (y - scales.centre))
+    at = scales.kernel(x, x) @ inverse @ (y - scales.centre)
+    assert seen == pytest.approx(scales.centre + at)
+    variance = 1.0 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    assert grown.deviation() ** 2 == pytest.approx(variance * scales.variance, abs=1e-9)
+
+
+def test_what_is_under_way_lowers_the_deviation_and_leaves_the_mean():
+    scales, x, pool, y = some()
+    told = Posterior(scales, x, pool)
+    mean, before = told.predict(y)[1], told.deviation()
+    told.add(pool[3])
+    told.add(pool[7])
+    after = told.predict(np.append(y, [np.nan, np.nan]))[1]
+    assert after == pytest.approx(mean)
+    assert (told.deviation() <= before + 1e-12).all()
+    assert told.deviation()[3] < 0.5 * before[3]
+
+
+def test_the_improvement_is_right_near_and_far():
+    from scipy.stats import norm
+
+    z = np.array([-5.0, -1.0, 0.0, 2.0])
+    assert log_improvement(z) == pytest.approx(np.log(norm.pdf(z) + z * norm.cdf(z)))
+    far = log_improvement(np.array([-1e3, -100.0, -30.0, 20.0]))
+    assert np.isfinite(far).all()
+    assert (np.diff(far) > 0).all()
+
+
+# -- the search -----------------------------------------------------------------------------------
+
+
+def test_the_default_and_the_prior_come_first():
+    space = small_space()
+    others = space.configs(space.enumerate()[[5, 77]])
+    prior = Prior(tuple(PriorReading(c, 1.0, "a/b", "gpu") for c in others))
+    asked = scout(space, prior=prior).ask(4)
+    assert [p.config for p in asked[:3]] == [space.default, *others]
+    assert {(p.origin, p.generation, p.predicted) for p in asked} == {("start", 0, None)}
+
+
+def test_no_more_is_under_way_than_was_told():
+    space, evaluate = small_space(), bowl(small_space())
+    searcher = scout(space, starts=6)
+    under_way = searcher.ask(50)
+    assert len(under_way) == 6
+    assert searcher.ask(50) == []
+    for told in range(40):
+        first = under_way.pop(0)
+        searcher.tell([Trial(told, first, evaluate(first.config))])
+        under_way += searcher.ask(50)
+        assert len(under_way) == max(6, told + 1)
+    assert len({p.config for p in under_way}) == len(under_way)
+
+
+def test_a_bowl_is_solved_in_few_trials():
+    space = small_space()
+    evaluate = bowl(space)
+    best = min(evaluate(c).latency_us for c in space.configs(space.enumerate()))
+    for seed in range(3):
+        found = drive(scout(space, seed=seed), evaluate, trials=40, batch=4)
+        assert min(evaluate(p.config).latency_us for p in found) < 1.005 * best
+
+
+def test_it_beats_random_search_where_nothing_can_be_listed():
+    space = huge_space()
+    evaluate = bowl(space, failing=0.2)
+    best = {}
+    for name in ("scout", "random"):
+        found = [
+            min(
+                evaluate(p.config).latency_us or np.inf
+                for p in drive(make_searcher(name, space, seed=seed), evaluate, batch=8)
+            )
+            for seed in range(2)
+        ]
+        best[name] = np.mean(found)
+    assert best["scout"] < 0.7 * best["random"]
+
+
+def test_a_region_that_fails_is_left_although_the_best_lie_at_its_border():
+    space = small_space()
+    last = [p.cardinality - 1 for p in space.parameters]
+
+    def evaluate(config):
+        if config["BLOCK_M"] >= 64:
+            return Measurement("launch_error", error="large")
+        return Measurement(
+            "ok", (100.0 + 50.0 * float(((last - space.row(config)) / last).sum()),)
+        )
+
+    readings = [evaluate(c).latency_us for c in space.configs(space.enumerate())]
+    best = min(filter(None, readings))
+    for seed in range(3):
+        found = [evaluate(p.config).latency_us for p in drive(scout(space, seed=seed), evaluate)]
+        assert min(filter(None, found)) == best
+        assert found[: found.index(best)].count(None) < 15
+
+
+def test_one_disturbed_reading_does_not_lead_astray():
+    space = small_space()
+    smooth = bowl(space)
+    best = min(space.configs(space.enumerate()), key=lambda c: smooth(c).latency_us)
+
+    def evaluate(config):
+        spoilt = config["num_stages"] == best["num_stages"] and config["BLOCK_N"] == 32
+        return Measurement("ok", (1e6,)) if spoilt and config["order"] == "z" else smooth(config)
+
+    found = drive(scout(space), evaluate, trials=60)
+    assert min(evaluate(p.config).latency_us for p in found) < 1.01 * smooth(best).latency_us
+
+
+def test_predictions_are_in_microseconds_and_come_true():
+    space = small_space()
+    evaluate = bowl(space)
+    chosen = [p for p in drive(scout(space), evaluate, trials=80) if p.predicted is not None]
+    late = chosen[len(chosen) // 2 :]
+    errors = [abs(p.predicted / evaluate(p.config).latency_us - 1.0) for p in late]
+    assert np.median(errors) < 0.05
+
+
+def test_a_search_ends_when_nothing_is_worth_it():
+    space = small_space()
+    short, long = (
+        drive(scout(space, least_gain=gain), bowl(space), trials=492) for gain in (0.01, 0.0)
+    )
+    assert len(short) < 100
+    assert len(long) == 492 == space.size
+
+
+def test_a_censored_reading_is_never_the_best_and_more_repetitions_count():
+    searcher = scout(tiny_space(9), starts=9)
+    a, b, *_ = searcher.ask(9)
+    searcher.tell([Trial(0, a, Measurement("ok", (50.0,) * 3))])
+    searcher.tell([Trial(1, b, Measurement("censored", (40.0,)))])
+    assert searcher._values[:2] == [50.0, 50.0]
+    searcher.tell([Trial(2, Proposal(0, a.config), Measurement("ok", (30.0,)))])
+    assert searcher._values[0] == 50.0
+    searcher.tell([Trial(3, Proposal(0, a.config), Measurement("ok", (60.0,) * 5))])
+    assert searcher._values[0] == 60.0
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    space = small_space()
+    runs = []
+    for threads in (1, 2):
+        with ThreadpoolController().limit(limits=threads):
+            runs.append(drive(scout(space), bowl(space, failing=0.1), trials=60, batch=16))
+    assert runs[0] == runs[1]
+
+
+def test_it_is_silent_where_there_is_nothing_to_learn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for evaluate in (flat, broken):
+            assert len(drive(scout(small_space()), evaluate, trials=30)) == 30
+
+
+def test_it_conforms_where_candidates_are_drawn():
+    check_searcher(functools.partial(make_searcher, "scout", pool=64, starts=2))
+
+
+def test_on_a_recorded_landscape_it_is_near_the_optimum_after_a_hundred_trials():
+    landscape = load_landscape("rope/4x4096x32x8x128", gpu="h200")
+    budget = Budget(trials=100)
+    for seed in (0, 1):
+        runner = ReplayRunner(landscape, seed=seed)
+        history = tune(scout(landscape.space, seed=seed), runner, budget=budget)
+        read = landscape.medians_us(runner.visit)
+        at = landscape.index(history.incumbent.config)
+        assert read[at] < 1.01 * np.nanmin(read)
