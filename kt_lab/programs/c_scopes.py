@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from kt_lab.programs.access import accesses, home
-from kt_lab.programs.ir import Address, Buffer, Op, Program, Ref, Scope
+from kt_lab.programs.c_lanes import LANED
+from kt_lab.programs.ir import Address, Binary, Buffer, Call, Expr, Op, Program, Ref, Scope
 from kt_lab.programs.surgery import children, node_at, walk
 
 LINE = 16  # f32 elements of one non-temporal store, 64 bytes
@@ -84,6 +85,39 @@ def streamed(program: Program, address: Address) -> tuple[Ref, ...]:
         if buffer.place == "nt" and buffer.dtype == "f32" and whole and once:
             found.append(op.target)
     return tuple(found)
+
+
+def is_along_registers(program: Program, address: Address, homes: Locals) -> bool:
+    """Tells whether a vector scope, of combined lanes, goes along an array in reg by vectors.
+
+    All its accesses are then f32 and go from element to element, or stay where they are; what its
+    lanes declare for themselves is one element each; its functions are those of `c_lanes.LANED`.
+    """
+    depth, scope = len(address) - 1, node_at(program, address)
+    own, along = _inside(address, homes), False
+    if scope.extent % LINE or not all(isinstance(node, Op) for node in scope.body):
+        return False
+    if any(not functions_of(node.expr) <= LANED for node in scope.body):
+        return False
+    for access in accesses(program, address):
+        buffer = program.buffer(access.ref.buffer)
+        step = buffer.offset(access.ref.indices).coefficient(depth)
+        simple = buffer.elements == 1 or buffer.name not in own
+        if buffer.dtype != "f32" or step not in (0, 1) or not simple:
+            return False
+        along = along or (step == 1 and buffer.place == "reg")
+    return along
+
+
+def functions_of(expr: Expr) -> set[str]:
+    """Returns the functions that an expression calls."""
+    parts: tuple[Expr, ...] = ()
+    if isinstance(expr, Call):
+        parts = expr.args
+    elif isinstance(expr, Binary):
+        parts = (expr.left, expr.right)
+    own = {expr.fn} if isinstance(expr, Call) else set()
+    return own.union(*map(functions_of, parts))
 
 
 def _inside(address: Address, homes: Locals) -> set[str]:

@@ -7,20 +7,25 @@ The C asks for no header and no reordering of floating point. What the marks bec
           scalar of its own, then stored. Where the accesses are not of these kinds the scope is a
           plain loop, which is what a legal program means anyway.
     u, uK `GCC unroll`
+A v scope along a reg tmp is written in vectors of a compiler's own type instead (see `c_lanes`),
+so that a tile of results, in u scopes, stays in registers.
 The places: an in, an out and a heap tmp is a parameter, to be aligned to 64 bytes; a stack or reg
 tmp is a local variable of its home, a scalar when it has one element. An nt out is written past
 the caches, a line of 64 bytes at a time, by a v scope that holds operations only, has whole
 aligned lines and combines nothing; elsewhere, and without AVX-512 or clang, by plain stores.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from kt_lab.errors import ProgramError
-from kt_lab.programs.c_math import definitions, function_name
+from kt_lab.programs.c_lanes import lane_definitions, lane_needs
+from kt_lab.programs.c_math import definitions
+from kt_lab.programs.c_ops import Place, Statements
 from kt_lab.programs.c_scopes import (
     LINE,
     combined,
+    is_along_registers,
     is_local,
     local_homes,
     parallel_scopes,
@@ -31,32 +36,17 @@ from kt_lab.programs.c_text import (
     STREAMING,
     THREADS,
     TYPES,
-    c_index,
     c_name,
     c_number,
     c_parameter,
 )
-from kt_lab.programs.ir import (
-    IDENTITIES,
-    Address,
-    Binary,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Node,
-    Op,
-    Program,
-    Ref,
-    Scope,
-    refs_of,
-)
+from kt_lab.programs.ir import IDENTITIES, Address, Buffer, Node, Op, Program, Ref, Scope
 from kt_lab.programs.text import to_text
 
 ALIGNMENT = 64  # bytes, of every parameter and local array
 STACK_BYTES = 1 << 20  # of all local variables: a thread's stack has a few MiB at most
 _COMBINED = {"+=": "+", "max=": "max", "min=": "min"}
-_RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
+_CHUNKS = 128  # vectors that a vector scope may be unrolled to
 
 
 def emit_c(program: Program, *, name: str | None = None) -> str:
@@ -86,31 +76,13 @@ def signature(program: Program, name: str | None = None) -> str:
     return f"void kt_{name or program.name}({taken})"
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where code is being written.
-
-    Attributes:
-        indent: How deep.
-        parallel: Whether within a parallel scope.
-        combined: The scalars that reductions go to in a vector scope, by target.
-        lines: The line buffers that a vector scope collects, by output, with the lane's name.
-    """
-
-    indent: int = 1
-    parallel: bool = False
-    combined: dict[Ref, str] = field(default_factory=dict)
-    lines: dict[str, str] = field(default_factory=dict)
-
-
 class _Emitter:
     """The parts of one file while they are collected."""
 
     def __init__(self, program: Program, symbol: str):
         self.program, self.symbol = program, symbol
         self.functions: list[str] = []
-        self.used: set[tuple[str, str]] = set()
-        self.streams = False
+        self.streams = self.in_vectors = False
         self.homes = local_homes(program)
         size = sum(b.bytes for found in self.homes.values() for b in found)
         if size > STACK_BYTES:
@@ -120,18 +92,21 @@ class _Emitter:
             )
         # a local that a parallel body reaches from outside is passed by its address
         self.parallel = parallel_scopes(program)
-        self.arrays = {
+        arrays = {
             b.name for at in self.parallel for b in reached(program, at, self.homes) if is_local(b)
         }
+        self.ops = Statements(program, arrays)
 
     def text(self) -> str:
-        body = [*self._declarations(()), *self._nodes(self.program.body, (), _Place())]
+        body = [*self._declarations((), Place()), *self._nodes(self.program.body, (), Place())]
         taken = parameters(self.program)
         given = ", ".join(f"buffers[{k}]" for k in range(len(taken)))
         parts = [f"/*\n{to_text(self.program)}*/\n"]
         parts += [THREADS] if self.parallel else []
         parts += [STREAMING] if self.streams else []
-        parts += [definitions(self.used)] if self.used else []
+        used = self.ops.used | lane_needs(self.ops.vectors)
+        parts += [definitions(used)] if used else []
+        parts += [lane_definitions(self.ops.vectors)] if self.in_vectors else []
         parts += self.functions
         fence = ["    KT_STREAMED();"] if self.streams else []
         head = f"void {self.symbol}({', '.join(c_parameter(b, 'restrict ') for b in taken)})"
@@ -142,156 +117,125 @@ class _Emitter:
 
     # -- nodes ------------------------------------------------------------------------------
 
-    def _nodes(self, nodes: Iterable[Node], address: Address, place: _Place) -> Iterator[str]:
+    def _nodes(self, nodes: Iterable[Node], address: Address, place: Place) -> Iterator[str]:
         for k, node in enumerate(nodes):
             here = (*address, k)
             if isinstance(node, Op):
-                yield self._op(node, place)
+                yield self.ops.operation(node, place)
             elif node.mark == "p" and not place.parallel and node.extent > 1:
                 yield from self._parallel_scope(node, here, place)
             elif node.mark == "v" and node.extent > 1:
                 yield from self._vector_scope(node, here, place)
             else:
                 if node.mark.startswith("u") and node.extent > 1:
-                    yield f"{_tab(place)}#pragma GCC unroll {node.mark[1:] or node.extent}"
+                    yield f"{place.tab}#pragma GCC unroll {node.mark[1:] or node.extent}"
                 yield from self._loop(node, here, place)
 
-    def _loop(self, scope: Scope, address: Address, place: _Place) -> Iterator[str]:
-        yield f"{_tab(place)}{_for(len(address) - 1, scope.extent)}"
+    def _loop(self, scope: Scope, address: Address, place: Place) -> Iterator[str]:
+        depth = len(address) - 1
+        step = "++" if place.lane is None else " += KT_LANES"
+        yield f"{place.tab}for (int i{depth} = 0; i{depth} < {scope.extent}; i{depth}{step})"
         yield from self._body(scope, address, place)
 
-    def _body(self, scope: Scope, address: Address, place: _Place) -> Iterator[str]:
-        inner = _Place(place.indent + 1, place.parallel, place.combined, place.lines)
-        yield f"{_tab(place)}{{"
-        yield from self._declarations(address, inner.indent)
+    def _body(self, scope: Scope, address: Address, place: Place) -> Iterator[str]:
+        inner = replace(place, indent=place.indent + 1)
+        yield f"{place.tab}{{"
+        yield from self._declarations(address, inner)
         yield from self._nodes(scope.body, address, inner)
-        yield f"{_tab(place)}}}"
+        yield f"{place.tab}}}"
 
-    def _declarations(self, address: Address, indent: int = 1) -> Iterator[str]:
+    def _declarations(self, address: Address, place: Place) -> Iterator[str]:
         for b in self.homes.get(address, ()):
-            kind = f"{'    ' * indent}{TYPES[b.dtype]} {c_name(b.name)}"
-            if self._is_scalar(b):
-                yield f"{kind};"
+            kind = TYPES[b.dtype] if place.lane is None else "f32_lanes"
+            if self.ops.is_scalar(b.name):
+                yield f"{place.tab}{kind} {c_name(b.name)};"
             else:
-                yield f"{kind}[{b.elements}] __attribute__((aligned({ALIGNMENT})));"
+                aligned = f"__attribute__((aligned({ALIGNMENT})))"
+                yield f"{place.tab}{kind} {c_name(b.name)}[{b.elements}] {aligned};"
 
-    def _parallel_scope(self, scope: Scope, address: Address, place: _Place) -> Iterator[str]:
+    def _parallel_scope(self, scope: Scope, address: Address, place: Place) -> Iterator[str]:
         depth, number = len(address) - 1, len(self.functions)
         symbol = f"{self.symbol}_{number}"
         self.functions.append("")  # its place among the others
         passed = reached(self.program, address, self.homes)
         taken = [f"int i{d}" for d in range(depth + 1)]
         taken += [c_parameter(b, "restrict ") for b in passed]
-        body = self._body(scope, address, _Place(0, True))
+        body = self._body(scope, address, Place(0, True))
         head = f"static void {symbol}({', '.join(taken)})"
         self.functions[number] = "\n".join([head, *body, ""])
         given = [*(f"i{d}" for d in range(depth + 1)), *(c_name(b.name) for b in passed)]
-        tab = _tab(place)
+        tab = place.tab
         yield f"{tab}#pragma omp parallel for num_threads(KT_THREADS) schedule(static)"
-        yield f"{tab}{_for(depth, scope.extent)}"
+        yield f"{tab}for (int i{depth} = 0; i{depth} < {scope.extent}; i{depth}++)"
         yield f"{tab}    {symbol}({', '.join(given)});"
 
-    def _vector_scope(self, scope: Scope, address: Address, place: _Place) -> Iterator[str]:
+    def _vector_scope(self, scope: Scope, address: Address, place: Place) -> Iterator[str]:
         shared = combined(self.program, address, self.homes)
         if shared is None:
             yield from self._loop(scope, address, place)
             return
+        if is_along_registers(self.program, address, self.homes):
+            own = frozenset(b.name for b in self.homes.get(address, ()))
+            place = replace(place, lane=len(address) - 1, own=own)
+            self.in_vectors = True
         lines = () if shared else streamed(self.program, address)
         if lines:
             yield from self._streaming_scope(scope, address, place, lines)
-            return
-        tab = _tab(place)
-        inner = _Place(place.indent + bool(shared), place.parallel)
-        if shared:
-            yield f"{tab}{{"
+        elif shared:
+            yield from self._combining_scope(scope, address, place, shared)
+        else:
+            yield f"{place.tab}{_pragma(scope.extent, place)}"
+            yield from self._loop(scope, address, place)
+
+    def _combining_scope(
+        self, scope: Scope, address: Address, place: Place, shared: Mapping[Ref, str]
+    ) -> Iterator[str]:
+        names = {target: f"kt_{k}" for k, target in enumerate(shared)}
+        inner = replace(place, indent=place.indent + 1, combined=names)
         clause = ""
-        for k, (target, kind) in enumerate(shared.items()):
-            name = inner.combined[target] = f"kt_{k}"
-            start = c_number(IDENTITIES[kind], self._dtype(target))
-            yield f"{tab}    {TYPES[self._dtype(target)]} {name} = {start};"
-            clause += f" reduction({_COMBINED[kind]}:{name})"
-        yield f"{_tab(inner)}#pragma omp simd{clause}"
+        yield f"{place.tab}{{"
+        for target, kind in shared.items():
+            dtype = self.ops.dtype(target)
+            start, held = c_number(IDENTITIES[kind], dtype), TYPES[dtype]
+            if place.lane is not None:
+                start, held = f"KT_ALL({start})", "f32_lanes"
+            yield f"{inner.tab}{held} {names[target]} = {start};"
+            clause += f" reduction({_COMBINED[kind]}:{names[target]})"
+        yield f"{inner.tab}{_pragma(scope.extent, place, clause)}"
         yield from self._loop(scope, address, inner)
         for target, kind in shared.items():
-            yield f"{tab}    {self._update(target, kind, inner.combined[target], place)}"
-        if shared:
-            yield f"{tab}}}"
+            yield f"{inner.tab}{self.ops.join(target, kind, names[target], place)}"
+        yield f"{place.tab}}}"
 
     def _streaming_scope(
-        self, scope: Scope, address: Address, place: _Place, targets: tuple[Ref, ...]
+        self, scope: Scope, address: Address, place: Place, targets: tuple[Ref, ...]
     ) -> Iterator[str]:
         self.streams = True
         depth = len(address) - 1
-        tab, lane = _tab(place), f"kt_{depth}"
+        tab, lane = place.tab, f"kt_{depth}"
+        if place.lane is not None:
+            yield f"{tab}#pragma GCC unroll {min(_CHUNKS, scope.extent // LINE)}"
         yield f"{tab}for (int {lane} = 0; {lane} < {scope.extent}; {lane} += {LINE})"
         yield f"{tab}{{"
-        inner = _Place(place.indent + 1, place.parallel)
-        for target in targets:
-            line = f"kt_line_{target.buffer}"
-            inner.lines[target.buffer] = f"{line}[i{depth} - {lane}]"
-            yield f"{tab}    float {line}[{LINE}] __attribute__((aligned({ALIGNMENT})));"
-        yield f"{tab}    #pragma omp simd"
-        run = f"int i{depth} = {lane}; i{depth} < {lane} + {LINE}; i{depth}++"
-        yield f"{tab}    for ({run})"
+        lines = {t.buffer: f"kt_line_{t.buffer}[i{depth} - {lane}]" for t in targets}
+        inner = replace(place, indent=place.indent + 1, lines=lines)
+        for name in lines:
+            yield f"{inner.tab}float kt_line_{name}[{LINE}] __attribute__((aligned({ALIGNMENT})));"
+        step = "++" if place.lane is None else " += KT_LANES"
+        yield f"{inner.tab}{_pragma(LINE, place)}"
+        run = f"int i{depth} = {lane}; i{depth} < {lane} + {LINE}; i{depth}{step}"
+        yield f"{inner.tab}for ({run})"
         yield from self._body(scope, address, inner)
         for target in targets:
-            at = self._offset(target).replace(f"i{depth}", lane)
-            yield f"{tab}    KT_STREAM(&{c_name(target.buffer)}[{at}], kt_line_{target.buffer});"
+            at = self.ops.offset(target).replace(f"i{depth}", lane)
+            line = f"kt_line_{target.buffer}"
+            yield f"{inner.tab}KT_STREAM(&{c_name(target.buffer)}[{at}], {line});"
         yield f"{tab}}}"
 
-    # -- operations -------------------------------------------------------------------------
 
-    def _op(self, op: Op, place: _Place) -> str:
-        dtypes = {self._dtype(ref) for ref in (op.target, *refs_of(op.expr))}
-        value = self._expr(op.expr, "f64" if "f64" in dtypes else "f32")
-        return _tab(place) + self._update(op.target, op.kind, value, place)
-
-    def _update(self, target: Ref, kind: str, value: str, place: _Place) -> str:
-        name = place.combined.get(target) or place.lines.get(target.buffer) or self._ref(target)
-        if kind in ("=", "+="):
-            return f"{name} {kind} {value};"
-        dtype = self._dtype(target)
-        fn = kind.removesuffix("=")
-        self.used.add((fn, dtype))
-        # x > y ? x : y gives y when either is NaN: what is stored is second, so that it stays NaN
-        return f"{name} = {function_name(fn, dtype)}({value}, {name});"
-
-    def _expr(self, expr: Expr, dtype: str, rank: int = 0) -> str:
-        if isinstance(expr, Ref):
-            return self._ref(expr)
-        if isinstance(expr, Const):
-            return c_number(expr.value, dtype)
-        if isinstance(expr, Call):
-            self.used.add((expr.fn, dtype))
-            given = ", ".join(self._expr(arg, dtype) for arg in expr.args)
-            return f"{function_name(expr.fn, dtype)}({given})"
-        return self._binary(expr, dtype, rank)
-
-    def _binary(self, expr: Binary, dtype: str, rank: int) -> str:
-        own = _RANK[expr.op]
-        left, right = self._expr(expr.left, dtype, own), self._expr(expr.right, dtype, own + 1)
-        text = f"{left} {expr.op} {right}"
-        return f"({text})" if own < rank else text
-
-    def _ref(self, ref: Ref) -> str:
-        buffer = self.program.buffer(ref.buffer)
-        name = c_name(buffer.name)
-        return name if self._is_scalar(buffer) else f"{name}[{self._offset(ref)}]"
-
-    def _offset(self, ref: Ref) -> str:
-        buffer = self.program.buffer(ref.buffer)
-        return c_index(buffer.offset(ref.indices), wide=buffer.elements > 2**31 - 1)
-
-    def _is_scalar(self, buffer: Buffer) -> bool:
-        return is_local(buffer) and buffer.elements == 1 and buffer.name not in self.arrays
-
-    def _dtype(self, ref: Ref) -> str:
-        return self.program.buffer(ref.buffer).dtype
-
-
-def _tab(place: _Place) -> str:
-    return "    " * place.indent
-
-
-def _for(depth: int, extent: int) -> str:
-    return f"for (int i{depth} = 0; i{depth} < {extent}; i{depth}++)"
+def _pragma(extent: int, place: Place, clause: str = "") -> str:
+    """Returns what stands before the loop of a vector scope: over lanes, or over vectors."""
+    if place.lane is None:
+        return f"#pragma omp simd{clause}"
+    # four lanes are the fewest that a vector has
+    return f"#pragma GCC unroll {min(_CHUNKS, extent // 4)}"

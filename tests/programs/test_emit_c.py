@@ -8,11 +8,10 @@ import pytest
 
 from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.emit_c import emit_c, parameters, signature
-from kt_lab.programs.interpret import interpret
 from kt_lab.programs.operators import CASES, error, operators
-from kt_lab.programs.surgery import plain
 from kt_lab.programs.text import parse, to_text
 from kt_lab.runners.c import Bench, find_toolchain, run_program
+from tests.programs.written import same_as_interpreted, written
 
 FUSED = """kernel softmax
 in x f32 [6,48]
@@ -127,17 +126,18 @@ RIGHT = {
         "1\n| a[0] = 0\n96:v\n| a[0] += exp(x[{0}])\n96:v\n| z[{0}] = erf(x[{0}]) / a[0]",
     ),
     "a stream past the caches": ("", "6:p\n| 16:v\n| | z[16*{0}+{1}] = x[16*{0}+{1}] * 2"),
+    "a stream of a tile past the caches": (
+        "tmp a f32 [3,32] reg",
+        "3:u\n| 32:v\n| | a[{0},{1}] = 0.5\n5\n| 3:u\n| | 32:v\n"
+        "| | | a[{1},{2}] += x[7*{0}+{1}] * x[32*{1}+{2}]\n3:u\n| 32:v\n"
+        "| | z[32*{0}+{1}] = max(a[{0},{1}], 0)",
+    ),
     "no stream, for want of whole lines": ("", "8:p\n| 12:v\n| | z[12*{0}+{1}] = x[{1}]"),
     "no stream, for it is updated": (
         "",
         "96:v\n| z[{0}] = x[{0}]\n| z[{0}] += x[-{0}+95]",
     ),
 }
-
-
-def written(header, body, place=""):
-    lines = ["kernel exp", "in x f32 [96]", *header.split("\n"), f"out z f32 [96] {place}"]
-    return parse("\n".join([*filter(None, lines), "---", body]))
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1 thread", "2 threads"])
@@ -156,19 +156,13 @@ def single():
         yield found
 
 
-def same_as_interpreted(program, bench, seed=0):
-    rng = np.random.default_rng(seed)
-    inputs = {b.name: rng.standard_normal(b.shape, np.float32) for b in program.of_kind("in")}
-    return error(run_program(program, inputs, bench=bench), interpret(plain(program), inputs))
-
-
 @pytest.mark.parametrize("name", RIGHT)
 def test_every_mark_and_place_computes_what_the_plain_program_does(name, bench):
     place = "nt" if "stream" in name else ""
     program = written(*RIGHT[name], place)
     assert to_text(parse(to_text(program))) == to_text(program)
     assert same_as_interpreted(program, bench) < 1e-5  # a sum that nearly cancels
-    assert ("KT_STREAMED();" in emit_c(program)) == (name == "a stream past the caches")
+    assert ("KT_STREAMED();" in emit_c(program)) == name.startswith("a stream")
 
 
 @pytest.mark.parametrize("text", [FUSED, TILED], ids=["softmax", "matmul"])

@@ -37,7 +37,8 @@ double kt_time_us(void (*call)(void *const *), void *const *buffers, long count)
 }
 """
 # A waiting thread that spins steals the core of whoever works: up to 8 ms lost on a busy machine.
-ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "OMP_DYNAMIC": "false"}
+# Bound: threads that wait passively on a busy machine may else share one core.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "OMP_DYNAMIC": "false", "OMP_PROC_BIND": "true"}
 _WARM_UPS = 2
 _LEAST = 5  # samples that no limit takes away
 _PROBES = 3  # batches before a cut-off may end the timing
