@@ -7,8 +7,8 @@ from tests.project.source_tree import FLOOR_OF, PACKAGE, ROOT, is_within, source
 
 FILE_LINES = 320
 FUNCTION_LINES = 55
-# The plan of the house asks for 5,000. Searchers that were asked for take 3,300, live runners and the
-# capture of other people's kernels 3,500. Raised once, for the players of schedules and `scout`.
+# The plan of the house asks for 5,000. The searchers that were asked for take 3,300, live runners
+# and the capture of foreign kernels 3,500. Raised once, for players of schedules and `scout`.
 LIBRARY_LINES = 13_500
 FACE_NAMES = 25
 APART = (
