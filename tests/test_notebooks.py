@@ -7,10 +7,19 @@ import pandas as pd
 import papermill
 import pytest
 
+from kt_lab.evidence import dojo_figures
 from kt_lab.search.conformance import CHECKS
 from tests.shadow_data import shadow_data
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+
+
+def _stored_dojo():
+    """The figures of notebook 08 whose evidence was measured."""
+    figures = {"players": "dojo_players", "dojo": "dojo_comparison"}
+    return [figure for piece, figure in figures.items() if dojo_figures.stored(piece)]
+
+
 SMALL = {
     "00_start_here.ipynb": (
         {"SEARCHERS": "pattern,lfbo_pattern", "SEEDS": 2, "TRIALS": 40},
@@ -82,6 +91,10 @@ SMALL = {
             )
         ],
     ),
+    "08_program_dojo.ipynb": (
+        {"WORKLOAD": "multiply/65536", "PLAYERS": "random,expert,expert+annealing", "BUDGET": 4},
+        ["dojo_game", *_stored_dojo()],
+    ),
     "10_paper_figures.ipynb": (
         {"STUDY": "headline", "ONLY": "ratios,quality_vs_time,table_scores", "WORKERS": 1},
         ["ratios", "quality_vs_time"],
@@ -111,6 +124,10 @@ TOLD = {
         ["one for all", "mended", "worst_on"],
         ["entropy_bits", "8, distinct", "another visit"],
         ["#4024, text", "verdict", "about 15 % slower on DeepSeek shapes"],
+    ],
+    "08_program_dojo.ipynb": [
+        ["legal moves", "vectorise"],
+        ["conv2d/1x64x64x56x56", "ResNet-50"],
     ],
     "10_paper_figures.ipynb": [
         ["<caption>Score of Willemsen", "9 workloads of 2 kernels", "<b>", "over Pattern"],

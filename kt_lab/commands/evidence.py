@@ -26,6 +26,12 @@ EVIDENCE = {
         "options of every searcher, tuned on one kernel (replay)",
     ),
     "cost": ("kt_lab.evidence.cost", "the searchers' own CPU seconds beside the real classes"),
+    "walks": (
+        "kt_lab.evidence.walks",
+        "random walks over moves of programs, and mutants of rules",
+    ),
+    "dojo": ("kt_lab.evidence.dojo", "tuned programs beside PyTorch and measured floors (CPU)"),
+    "players": ("kt_lab.evidence.players", "players of the dojo with equal budgets (CPU)"),
     "interrupts": ("kt_lab.evidence.interrupts", "interrupt and resume at random moments"),
 }
 

@@ -151,6 +151,8 @@ STYLES = {
     "evolution": SearcherStyle(_GREEN, _DOTTED, "s", "Evolution"),
     "lfbo": SearcherStyle(_ORANGE, _DASHDOT, "^", "LFBO"),
     "max_q": SearcherStyle(_BLUE, _DOTTED, "X", "Max-Q"),
+    "expert": SearcherStyle(INK, _DASHED, "x", "Expert pass"),
+    "expert+annealing": SearcherStyle(INK, _DOTTED, "h", "Expert + annealing"),
     "scout": SearcherStyle(INK, _SOLID, "o", "Scout"),
     "helion_lfbo_tree": SearcherStyle(_RED, _SOLID, "D", "LFBO-Tree (Helion)"),
     "helion_lfbo_pattern": SearcherStyle(_BLUE, _LONG, "s", "LFBO-Pattern (Helion)"),

@@ -12,6 +12,8 @@ _FACE = {
     "CompareSession": "kt_lab.ui.comparing",
     "ConfigInspector": "kt_lab.ui.inspector",
     "LandscapePanel": "kt_lab.ui.landscape",
+    "ProgramPanel": "kt_lab.ui.program",
+    "ProgramSession": "kt_lab.ui.program_session",
     "Session": "kt_lab.ui.session",
     "Snapshot": "kt_lab.ui.progress",
     "TunerPanel": "kt_lab.ui.tuner",

@@ -134,6 +134,7 @@ REFUSED = {
     "a register that must last": ("delay", "hoist 1.1", "kept"),
     "a sum that starts anew": ("restart", "hoist 0.0", "kept"),
     "a count": ("counter", "hoist 1.0", "repeatable"),
+    "a slot beside private ones": ("slots", "hoist 0.0", "marks"),
     "an operand that changes": ("snapshot", "inline 1.0", "operands"),
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from kt_lab.programs.access import Access, accesses, is_covered, written_names
 from kt_lab.programs.dependence import distance
 from kt_lab.programs.ir import Address, Program, Scope
-from kt_lab.programs.moves.base import FORM, PROVEN_MARKS, STORAGE, Kind, Move, Rule, scopes
+from kt_lab.programs.moves.base import FORM, MARKS, PROVEN_MARKS, STORAGE, Kind, Move, Rule, scopes
 from kt_lab.programs.surgery import canonical, children, node_at, plain, replaced, shifted, walk
 
 # Where a node sinks to: the start of the next scope, or the end of the previous one.
@@ -128,7 +128,7 @@ KINDS = (
     Kind(
         "hoist",
         "Takes the first node of a scope out before it, or the last one out behind it.",
-        _rules(_is_kept_by_hoist),
+        (*_rules(_is_kept_by_hoist), MARKS),
         _find_hoists,
         _hoist,
         _sink_of,

@@ -241,7 +241,7 @@ KINDS = (
     Kind(
         "split_dim",
         "Cuts a dimension in two where a scope was split (temporary, dimension, inner extent).",
-        PROVEN,
+        (),
         _find_dim_splits,
         _split_dim,
         lambda _, move: Move("merge_dim", (), move.arguments[:2]),

@@ -75,6 +75,7 @@ class Bench:
         toolchain: Toolchain | None = None,
         lanes: int | None = None,
         timeout_s: float = 60.0,
+        awake: bool = False,
     ):
         """Starts the processes.
 
@@ -83,6 +84,8 @@ class Bench:
             toolchain: The compiler; None: the one that `find_toolchain` finds.
             lanes: Compilations at a time; None: one for each core that no program uses.
             timeout_s: After which a compilation, and a run with its timing, is killed.
+            awake: Whether threads that wait do so as OpenMP has them wait when nobody asks, which
+                wakes up sooner and disturbs others; else they sleep.
 
         Raises:
             UsageError: No compiler works, or a number is out of range.
@@ -112,6 +115,8 @@ class Bench:
             self.lanes, service=_COMPILING, zygote=self._zygote, memory_gib=_COMPILER_GIB
         )
         env = ENVIRONMENT | {"OMP_NUM_THREADS": str(threads)}
+        if awake:
+            del env["OMP_WAIT_POLICY"]
         self._timing = Workers(
             1, service=_TIMING, settings={"timer": str(timer)}, env=env, zygote=self._zygote
         )

@@ -70,6 +70,7 @@ class CRunner:
         protocol: Protocol | None = None,
         lanes: int | None = None,
         timeout_s: float = 60.0,
+        awake: bool = False,
     ):
         """Starts the processes and computes the reference.
 
@@ -82,6 +83,7 @@ class CRunner:
             protocol: How to time; None: 30 batches of 200 us.
             lanes: Compilations at a time; None: one for each core that no program uses.
             timeout_s: After which a compilation, or a check with its timing, is killed.
+            awake: How threads wait: see `Bench`.
         """
         self._clock = RealClock()
         self.workload = get_workload(workload) if isinstance(workload, str) else workload
@@ -92,7 +94,9 @@ class CRunner:
         self.on_measurement: Callable[[Proposal, Measurement, float], None] | None = None
         self._tolerance = self.operator.tolerance(self.workload.extents)
         self._cache = Cache(cache)
-        self._bench = Bench(threads=threads, toolchain=toolchain, lanes=lanes, timeout_s=timeout_s)
+        self._bench = Bench(
+            threads=threads, toolchain=toolchain, lanes=lanes, timeout_s=timeout_s, awake=awake
+        )
         self.lanes = self._bench.lanes
         self._jobs: dict[str, _Job] = {}
         self._done: deque[tuple[Proposal, Measurement]] = deque()
@@ -107,7 +111,7 @@ class CRunner:
             "flags": " ".join(self._bench.toolchain.flags(threads)),
             "threads": threads,
             "processor": processor(),
-            "protocol": self.protocol.name,
+            "protocol": self.protocol.name + ("-awake" if awake else ""),
         }
 
     @property

@@ -1,0 +1,294 @@
+"""The dojo's programs beside PyTorch: one table from one run; a row: operator, shape, threads.
+
+A row begins with a search: players measure `budget` different programs each. Then the start
+program, the expert pass and the fastest programs found are timed in alternation, and PyTorch's
+paths in a process of their own, visit after visit, every visit in fresh processes. The first visit
+chooses among what was found, the others judge it, so that a lucky reading wins nothing. Floors
+come from ceilings measured for as many bytes and threads. Every row is stored when it is done; the
+same command goes on where it was stopped.
+"""
+
+import argparse
+import functools
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from kt_lab.errors import UsageError
+from kt_lab.evidence.ceilings import Ceilings, floor_us, measure_ceilings
+from kt_lab.evidence.dojo_tables import QUIET, means, merged
+from kt_lab.evidence.playing import (
+    EXPERT,
+    LIMIT_S,
+    SIZES,
+    Field,
+    finalists,
+    measured,
+    open_field,
+    play,
+    sized,
+)
+from kt_lab.evidence.resuming import Rows
+from kt_lab.evidence.torch_paths import ENVIRONMENT
+from kt_lab.programs.operators import get_operator, operators
+from kt_lab.provenance import provenance
+from kt_lab.runners.c import CRunner, Protocol, find_toolchain
+from kt_lab.trial import OK, Config
+from kt_lab.workload import Workload
+
+PLAYERS = ("expert+annealing", "expert+evolution")
+TORCH = ("eager", "compiled", "autotuned")
+_START_S = 600.0  # the start program of a large convolution takes seconds a call
+_TORCH_S = 900.0  # torch.compile may take minutes
+_SLOW = 3.0  # times the expert's latency, from which on the search stops timing early
+_TRIES = 3  # of a visit that was disturbed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what is compared, and the effort."""
+    names = [operator.name for operator in operators()]
+    parser.add_argument("--operators", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["cache", "memory"])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--players", nargs="+", default=list(PLAYERS), metavar="PLAYER")
+    parser.add_argument("--budget", type=int, default=100, help="programs a player measures")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of every player")
+    parser.add_argument("--finalists", type=int, default=5, help="programs that visits time")
+    parser.add_argument("--visits", type=int, default=3, help="in fresh processes, >= 2")
+    parser.add_argument("--rounds", type=int, default=30, help="batches of a path in a visit")
+    parser.add_argument("--batch-us", type=float, default=200.0, help="a batch takes at least")
+    parser.add_argument("--timeout-s", type=float, default=10.0, help="of a program's check")
+    parser.add_argument("--torch", nargs="*", choices=TORCH, default=list(TORCH))
+    parser.add_argument("--again", action="store_true", help="measure what is stored once more")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measures the rows that are not stored yet; returns all of them with their means."""
+    chain = find_toolchain()
+    facts = {
+        "budget": args.budget,
+        "seeds": args.seeds,
+        "players": args.players,
+        "visits": args.visits,
+        "rounds": args.rounds,
+        "batch_us": args.batch_us,
+        "timeout_s": args.timeout_s,
+        "torch_paths": args.torch,
+        "compiler": chain.version,
+    }
+    rows = Rows(args.out, facts, provenance(), again=args.again)
+    for name in args.operators:
+        for size in args.sizes:
+            for threads in args.threads:
+                workload = sized(name, size)
+                key = {"workload": workload.key, "threads": threads}
+                rows.once(key, lambda w=workload, s=size, t=threads: _row(w, s, t, args))
+    result = rows.result
+    result["means"] = means(result["rows"])
+    return result
+
+
+def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
+    """Searches, times in visits and finds the floor of one workload on some threads."""
+    operator = get_operator(workload.kernel)
+    protocol = Protocol(samples=args.rounds, batch_us=args.batch_us)
+    quick = replace(protocol, limit_s=LIMIT_S)
+    limits = {"protocol": quick, "timeout_s": args.timeout_s}
+    with CRunner(workload, threads=threads, **limits) as runner:
+        field = open_field(runner, threads=threads)
+        searched, histories = _searched(field, args)
+        found = finalists(histories, field.space, args.finalists)
+        facts = runner.facts
+    visits = [_visit(workload, threads, field.expert, found, args) for _ in range(args.visits)]
+    best = _chosen(visits[0], found)
+    parts = [_named(visit, best) for visit in visits[1:]]
+    torch = [_torch(workload, threads, args) for _ in parts] if args.torch else []
+    paths = merged([*parts, *(visit["paths"] for visit in torch)])
+    paths["start"] = _start(workload, protocol)
+    ceilings = _ceilings(operator.bytes_moved(workload.extents), threads, protocol)
+    bound, limit = floor_us(operator, dict(workload.extents), ceilings)
+    return {
+        "operator": operator.name,
+        "chain": operator.chain,
+        "size": size,
+        "paths": paths,
+        "floor_us": bound,
+        "floor_by": limit,
+        "ceilings": asdict(ceilings),
+        "found": searched,
+        "schedules": {EXPERT: field.expert["schedule"], "best": found[best]["schedule"]},
+        "load": os.getloadavg()[0],
+        "facts": {k: facts[k] for k in ("flags", "processor", "protocol")},
+        "torch": torch[0]["torch"] if torch else None,
+    }
+
+
+def _searched(field: Field, args) -> tuple[list[dict[str, Any]], list]:
+    """Lets all players play; returns what each came to, and the histories."""
+    told, histories, cutoff_us = [], [], _SLOW * field.expert_us
+    for player in (EXPERT, *args.players):
+        for seed in range(args.seeds if player != EXPERT else 1):
+            history = play(player, field, budget=args.budget, seed=seed, cutoff_us=cutoff_us)
+            readings = [t.latency_us for t in history if t.status == OK]
+            failed = sum(t.status not in (OK, "censored") for t in history)
+            best = min(readings, default=None)
+            row = {"player": player, "seed": seed, "programs": len(history), "failed": failed}
+            told.append(row | {"latency_us": best})
+            histories.append(history)
+    return told, histories
+
+
+def _visit(workload: Workload, threads: int, expert: Config, found: Sequence[Config], args):
+    """Times the expert pass and the finalists in alternation, in fresh processes.
+
+    Returns:
+        Samples, one batch each, shape (rounds, 1 + finalists).
+    """
+    protocol = Protocol(samples=args.rounds, batch_us=args.batch_us)
+
+    def race(awake: bool) -> np.ndarray:
+        with CRunner(workload, threads=threads, protocol=protocol, awake=awake) as runner:
+            return runner.race([expert, *found], rounds=args.rounds, repetitions=1)
+
+    taken = [
+        _quiet(lambda awake=awake: race(awake), lambda samples: samples)
+        for awake in _waits(threads)
+    ]
+    faster = np.argmin([samples.min(axis=0) for samples in taken], axis=0)
+    return np.stack([taken[way][:, k] for k, way in enumerate(faster)], axis=1)
+
+
+def _waits(threads: int) -> tuple[bool, ...]:
+    """Whether waiting threads stay awake: both ways are tried where there are any, for all sides.
+
+    Asleep is how searches measure; as OpenMP has it when nobody asks, threads start sooner.
+    """
+    return (False, True) if threads > 1 else (False,)
+
+
+def _chosen(visit: np.ndarray, found: Sequence[Config]) -> int:
+    return int(np.nanargmin(visit.min(axis=0)[1:])) if found else 0
+
+
+def _named(visit: np.ndarray, best: int) -> dict[str, list[float]]:
+    return {EXPERT: visit[:, 0].tolist(), "best": visit[:, 1 + best].tolist()}
+
+
+def _torch(workload: Workload, threads: int, args) -> dict[str, Any]:
+    """Times PyTorch's paths in processes of their own; the faster variant of each counts."""
+    job = {
+        "operator": workload.kernel,
+        "extents": dict(workload.extents),
+        "threads": threads,
+        "wanted": [p for p in args.torch if p != "autotuned" or workload.kernel == "matmul"],
+        "rounds": args.rounds,
+        "batch_us": args.batch_us,
+    }
+
+    def samples(found: Mapping[str, Any]) -> np.ndarray:
+        kept = (row["samples_us"] for row in found["paths"].values() if not row["error"])
+        return np.transpose(list(kept))
+
+    paths: dict[str, list[float]] = {}
+    for awake in _waits(threads):
+        found = _quiet(lambda awake=awake: _answer(job, awake=awake), samples)
+        for name, row in found["paths"].items():
+            path = name.partition("/")[0]
+            if not row["error"] and min(row["samples_us"]) < min(paths.get(path, [np.inf])):
+                paths[path] = row["samples_us"]
+    return found | {"paths": paths}
+
+
+def _answer(job: Mapping[str, Any], *, awake: bool) -> dict[str, Any]:
+    """Runs a job of `kt_lab.evidence.torch_paths` in a fresh process."""
+    env = os.environ | ENVIRONMENT
+    env |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(job["threads"]))
+    if awake:
+        del env["OMP_WAIT_POLICY"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kt_lab.evidence.torch_paths"],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=_TORCH_S,
+        check=False,
+    )
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise UsageError(f"PyTorch must answer for {job['operator']}, got {said}")
+    return json.loads(done.stdout)
+
+
+def _quiet(measure: Callable[[], Any], samples: Callable[[Any], np.ndarray]) -> Any:
+    """Measures again, a few times, while medians are far above least samples."""
+
+    def disturbed(found: Any) -> float:
+        table = samples(found)
+        return float(np.nanmax(np.median(table, axis=0) / table.min(axis=0)))
+
+    tried = []
+    for _ in range(_TRIES):
+        tried.append(measure())
+        if disturbed(tried[-1]) <= QUIET:
+            break
+    return min(tried, key=disturbed)
+
+
+def _start(workload: Workload, protocol: Protocol) -> dict[str, Any]:
+    """Times the start program as gcc -O3 makes it, vectorised by itself where that is right."""
+    plain = find_toolchain()
+    for chain in (replace(plain, automatic=True), plain):
+        with CRunner(workload, protocol=protocol, toolchain=chain, timeout_s=_START_S) as runner:
+            reading = measured(runner, Config(schedule=""))
+        if reading.status == OK:
+            facts = {"automatic": chain.automatic}
+            return merged([{"start": list(reading.samples_us)}])["start"] | facts
+    return {"min_us": None, "error": f"{reading.status}: {reading.error}"}
+
+
+@functools.cache
+def _ceilings(moved: int, threads: int, protocol: Protocol) -> Ceilings:
+    """Returns the ceilings for some bytes; more threads can do what one can."""
+    waits = _waits(threads)
+    found = measure_ceilings(moved, threads=threads, protocol=protocol, waits=waits)
+    if threads == 1:
+        return found
+    alone = _ceilings(moved, 1, protocol)
+    rates = ("copy_gb_s", "read_gb_s", "gflop_s")
+    return replace(found, **{n: max(getattr(found, n), getattr(alone, n)) for n in rates})
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """Returns the table for people: microseconds, and ratios to PyTorch below 1 where we win."""
+    heads = ("start", EXPERT, "best", "eager", "compiled", "autotuned")
+    title = f"{'workload, threads':38s}" + "".join(f"{head:>10s}" for head in heads)
+    lines = [f"{title}     floor  best/eager"]
+    for row in result["rows"]:
+        told = [_us(row["paths"].get(head, {}).get("min_us")) for head in heads]
+        eager = row["paths"].get("eager")
+        ratio = f"{row['paths']['best']['min_us'] / eager['min_us']:12.2f}" if eager else ""
+        key = f"{row['workload']} {row['threads']}T"
+        lines.append(f"{key:38s}{''.join(told)}{_us(row['floor_us'])}{ratio}")
+    for mean in result["means"]:
+        lines.append(
+            f"best / {mean['reference']}, {mean['group']}, {mean['threads']} threads: "
+            f"{mean['ratio']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}], "
+            f"{mean['losses']} of {mean['workloads']} lost"
+        )
+    loads = [row["load"] for row in result["rows"]]
+    lines.append(
+        f"load of the machine, the mean of a minute: median {statistics.median(loads):.1f}"
+    )
+    return "\n".join(lines)
+
+
+def _us(value: float | None) -> str:
+    return f"{value:10.4g}" if value is not None else f"{'-':>10s}"

@@ -1,0 +1,59 @@
+"""The stored evidence of the dojo as tables and figures, one call each."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from kt_lab import plots
+from kt_lab.evidence.dojo_tables import players_table, ratios
+from kt_lab.landscape import data_directory
+from kt_lab.plots.dojo import caption_dojo, caption_players, plot_dojo, plot_players
+from kt_lab.study import VENUE, Drawing
+
+_PATHS = ("start", "expert", "best", "eager", "compiled", "autotuned")
+
+
+def stored(piece: str) -> dict[str, Any] | None:
+    """Returns the stored result of `kt-lab evidence PIECE`; None: it was not run yet."""
+    path = data_directory() / "evidence" / f"{piece}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def comparison_table(result: Mapping[str, Any]) -> pd.DataFrame:
+    """Returns microseconds of every path, one row per workload and threads.
+
+    Columns workload, threads, one for each path that was timed, floor, floor_by, best_over_eager,
+    best_over_compiled (< 1: the program is faster) and share_of_floor (floor over best).
+    """
+    rows = []
+    for row in result["rows"]:
+        times = {p: row["paths"].get(p, {}).get("min_us") for p in _PATHS}
+        told = {"workload": row["workload"], "threads": row["threads"], **times}
+        told |= {"floor": row["floor_us"], "floor_by": row["floor_by"]}
+        for other in ("eager", "compiled"):
+            told[f"best_over_{other}"] = times["best"] / times[other] if times[other] else None
+        rows.append(told | {"share_of_floor": row["floor_us"] / times["best"]})
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def comparison_figure(
+    result: Mapping[str, Any], *, venue: str = VENUE, width: str = "text"
+) -> Drawing:
+    """Draws the best programs beside PyTorch and their floors."""
+    table = ratios(result["rows"])
+    table = table[table["path"] == "best"].reset_index(drop=True)
+    with plots.paper(venue, width=width):
+        fig = plot_dojo(table)
+    return Drawing(fig, table, caption_dojo(table))
+
+
+def players_figure(
+    result: Mapping[str, Any], *, venue: str = VENUE, width: str = "text"
+) -> Drawing:
+    """Draws players against different programs compiled."""
+    table = players_table(result["rows"])
+    with plots.paper(venue, width=width):
+        fig = plot_players(table)
+    return Drawing(fig, table, caption_players(table))

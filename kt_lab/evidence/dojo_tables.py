@@ -1,0 +1,154 @@
+"""What the dojo's readings come to: paths over visits, means over operators, players' curves."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.stats.intervals import geomean_interval
+
+QUIET = 1.2  # median over least sample, beyond which a visit was disturbed
+REFERENCES = ("start", "eager", "compiled")
+_GROUPS = {"all": (False, True), "single operators": (False,), "fusable chains": (True,)}
+
+
+def merged(visits: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, dict[str, Any]]:
+    """Returns what every path took over some visits.
+
+    Args:
+        visits: Per visit the samples of every path, microseconds; a path may miss in some.
+
+    Returns:
+        Per path `min_us` and `median_us`, the medians over visits of the visit's least and median
+        sample, `p90_us`, and `disturbed`, whether median and least differ by more than QUIET.
+    """
+    found = {}
+    for path in dict.fromkeys(name for visit in visits for name in visit):
+        samples = [np.asarray(visit[path], float) for visit in visits if path in visit]
+        least, middle = ([float(f(s)) for s in samples] for f in (np.min, np.median))
+        found[path] = {
+            "min_us": float(np.median(least)),
+            "median_us": float(np.median(middle)),
+            "p90_us": float(np.median([np.percentile(s, 90) for s in samples])),
+            "disturbed": any(b > QUIET * a for a, b in zip(least, middle, strict=True)),
+        }
+    return found
+
+
+def ratios(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Returns a table of latency ratios of what was found, one row per workload and reference.
+
+    Args:
+        rows: Of `kt-lab evidence dojo`.
+
+    Returns:
+        Columns workload, kernel (the operator), threads, chain, size, reference, path (best or
+        expert), ratio (< 1: faster than the reference) and disturbed.
+    """
+    found = []
+    for row in rows:
+        for path in ("best", "expert"):
+            ours = row["paths"].get(path)
+            for reference in (*REFERENCES, "floor"):
+                other = _reference(row, reference)
+                if ours and other:
+                    found.append(
+                        {
+                            "workload": row["workload"],
+                            "kernel": row["operator"],
+                            "threads": row["threads"],
+                            "chain": row["chain"],
+                            "size": row["size"],
+                            "reference": reference,
+                            "path": path,
+                            "ratio": ours["min_us"] / other,
+                            "disturbed": ours["disturbed"],
+                        }
+                    )
+    columns = ["workload", "kernel", "threads", "chain", "size", "reference", "path", "ratio"]
+    return pd.DataFrame(found, columns=[*columns, "disturbed"])
+
+
+def _reference(row: Mapping[str, Any], name: str) -> float | None:
+    if name == "floor":
+        return row["floor_us"]
+    return row["paths"].get(name, {}).get("min_us")
+
+
+def means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns geometric means of the best program's ratios, with 95 % bootstrap intervals.
+
+    Operators are resampled, then their workloads: shapes of one operator are alike.
+
+    Returns:
+        Per reference, threads and group (all, single operators, fusable chains): `ratio`, `low`,
+        `high`, `workloads` and `losses`, how many ratios are above 1.
+    """
+    table = ratios(rows)
+    table = table[(table["path"] == "best") & (table["reference"] != "floor")]
+    found = []
+    for (reference, threads), part in table.groupby(["reference", "threads"], sort=True):
+        for group, chains in _GROUPS.items():
+            chosen = part[part["chain"].isin(chains)]
+            if len(chosen):
+                mean = geomean_interval(chosen)
+                found.append(
+                    {
+                        "reference": str(reference),
+                        "threads": int(threads),
+                        "group": group,
+                        "ratio": mean.estimate,
+                        "low": mean.low,
+                        "high": mean.high,
+                        "workloads": len(chosen),
+                        "losses": int((chosen["ratio"] > 1).sum()),
+                    }
+                )
+    return found
+
+
+def best_so_far(latencies: Sequence[float | None]) -> list[tuple[int, float | None]]:
+    """Returns the least latency after 1, 2, 4, .. programs and after all; null while none is ok.
+
+    Args:
+        latencies: In microseconds, in the order of measuring; None for a failure.
+    """
+    best = np.minimum.accumulate([math.inf if x is None else x for x in latencies] or [math.inf])
+    count = len(best)
+    at = sorted({*(2**k for k in range(count.bit_length()) if 2**k <= count), count})
+    return [(n, float(best[n - 1]) if np.isfinite(best[n - 1]) else None) for n in at]
+
+
+def players_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Returns how far players are above the best that anybody found, after some programs.
+
+    Args:
+        rows: Of `kt-lab evidence players`: workload, player, seed and points.
+
+    Returns:
+        Columns workload, player, programs, seeds, median, low and high (quartiles over seeds;
+        inf: nothing right yet). A run that ended early keeps what it has.
+    """
+    found = []
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        here = [row for row in rows if row["workload"] == workload]
+        known = [us for row in here for _, us in row["points"] if us is not None]
+        counts = sorted({n for row in here for n, _ in row["points"]})
+        for player in dict.fromkeys(row["player"] for row in here):
+            runs = [dict(map(tuple, row["points"])) for row in here if row["player"] == player]
+            for count in counts:
+                values = [_held(run, count) / min(known) for run in runs] if known else []
+                if values:
+                    low, median, high = np.quantile(values, (0.25, 0.5, 0.75), method="nearest")
+                    numbers = {"median": float(median), "low": float(low), "high": float(high)}
+                    what = {"workload": workload, "player": player, "programs": count}
+                    found.append(what | {"seeds": len(runs)} | numbers)
+    return pd.DataFrame(found)
+
+
+def _held(run: Mapping[int, float | None], count: int) -> float:
+    """Returns what a run holds after some programs, inf for nothing."""
+    known = [us for n, us in run.items() if n <= count and us is not None]
+    return min(known, default=math.inf)

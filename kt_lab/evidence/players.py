@@ -1,0 +1,104 @@
+"""Players of the dojo on the same operators with equal budgets of different compiled programs.
+
+All players of an operator share the reading of a program, so that none is luckier than another.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from kt_lab.evidence.dojo_tables import best_so_far, players_table
+from kt_lab.evidence.playing import EXPERT, LIMIT_S, SIZES, measured, open_field, play, sized
+from kt_lab.evidence.resuming import Rows
+from kt_lab.programs.operators import operators
+from kt_lab.provenance import provenance
+from kt_lab.runners.c import CRunner, Protocol, find_toolchain
+from kt_lab.trial import OK, Config
+
+_SLOW = 1.5  # times the start program's latency, from which on timing stops early
+OPERATORS = ("softmax", "layer_norm", "matmul", "depthwise_conv2d")
+PLAYERS = (
+    "random",
+    "greedy",
+    "beam",
+    "annealing",
+    "evolution",
+    "lfbo",
+    "max_q",
+    "expert",
+    "expert+annealing",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds who plays on what, and how long."""
+    names = [operator.name for operator in operators()]
+    parser.add_argument("--operators", nargs="+", choices=names, default=list(OPERATORS))
+    parser.add_argument("--size", choices=SIZES, default="cache")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--players", nargs="+", default=list(PLAYERS), metavar="PLAYER")
+    parser.add_argument("--budget", type=int, default=128, help="programs a player measures")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of every player")
+    parser.add_argument("--samples", type=int, default=30, help="batches of a reading")
+    parser.add_argument("--timeout-s", type=float, default=3.0, help="of a program's check")
+    parser.add_argument("--cache", help="SQLite file of readings, to go on with after a stop")
+    parser.add_argument("--again", action="store_true", help="measure what is stored once more")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Lets every player play on every operator; returns the curves and their table."""
+    facts = {
+        "budget": args.budget,
+        "size": args.size,
+        "threads": args.threads,
+        "samples": args.samples,
+        "timeout_s": args.timeout_s,
+        "compiler": find_toolchain().version,
+    }
+    rows = Rows(args.out, facts, provenance(), again=args.again)
+    protocol = Protocol(samples=args.samples, limit_s=LIMIT_S)
+    for name in args.operators:
+        workload = sized(name, args.size)
+        with CRunner(
+            workload,
+            threads=args.threads,
+            protocol=protocol,
+            cache=args.cache,
+            timeout_s=args.timeout_s,
+        ) as runner:
+            field = open_field(runner, threads=args.threads)
+            start_us = measured(runner, Config(schedule="")).latency_us
+            for player in args.players:
+                for seed in range(args.seeds if player != EXPERT else 1):
+                    key = {"workload": workload.key, "player": player, "seed": seed}
+                    rows.once(key, lambda f=field, u=start_us, k=key: _row(f, u, k, args.budget))
+    result = rows.result
+    result["table"] = players_table(result["rows"]).to_dict("records")
+    return result
+
+
+def _row(field, start_us: float, key: Mapping[str, Any], budget: int) -> dict[str, Any]:
+    cutoff_us = _SLOW * start_us
+    player, seed = key["player"], key["seed"]
+    history = play(player, field, budget=budget, seed=seed, cutoff_us=cutoff_us)
+    statuses = [trial.status for trial in history]
+    return {
+        "start_us": start_us,
+        "points": best_so_far([t.latency_us for t in history]),
+        "programs": len(history),
+        "failed": sum(status not in (OK, "censored") for status in statuses),
+        "search_s": history[-1].search_s if len(history) else 0.0,
+        "load": os.getloadavg()[0],
+    }
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """Returns latencies over the best known after powers of two of programs, for people."""
+    lines = ["latency over the best that anybody found, median of seeds (quartiles):"]
+    lines += [
+        f"{row['workload']:32s} {row['player']:18s} {row['programs']:5d} "
+        f"{row['median']:7.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        for row in result["table"]
+    ]
+    return "\n".join(lines)

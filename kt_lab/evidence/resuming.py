@@ -1,0 +1,47 @@
+"""Rows of a result that are stored as they are done, so that a stopped command goes on."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Rows:
+    """The rows of one result file.
+
+    Attributes:
+        result: Facts, provenance, and `rows`, each with its key; what the file holds.
+    """
+
+    def __init__(
+        self, path: Path, facts: Mapping[str, Any], provenance: Mapping[str, Any], *, again: bool
+    ):
+        """Reads the rows that the file holds, if it was made with the same facts.
+
+        Args:
+            path: The file; there need not be one.
+            facts: What a row depends on besides its key.
+            provenance: Of this process; kept with the rows that it measures.
+            again: Measure everything once more.
+        """
+        self._path, self._began = path, time.monotonic()
+        stored = json.loads(path.read_text()) if path.exists() and not again else {}
+        same = all(stored.get(name) == value for name, value in facts.items())
+        kept = stored.get("rows", []) if same else []
+        self.result: dict[str, Any] = {**facts, "rows": kept, "provenance": dict(provenance)}
+
+    def once(self, key: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
+        """Measures and stores a row unless one of its key is there."""
+        rows = self.result["rows"]
+        if any(all(row[name] == value for name, value in key.items()) for row in rows):
+            return
+        began = time.monotonic()
+        row = {**key, **measure()}
+        rows.append(row | {"seconds": round(time.monotonic() - began, 1)})
+        partial = self._path.with_name(self._path.name + ".partial")
+        partial.write_text(json.dumps(self.result, indent=1) + "\n")
+        partial.replace(self._path)
+        told = " ".join(map(str, key.values()))
+        sys.stderr.write(f"[{time.monotonic() - self._began:7.0f} s] {told}\n")

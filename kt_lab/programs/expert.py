@@ -1,0 +1,289 @@
+"""The expert pass: rules of thumb that take any start program to a form that is hard to beat.
+
+What an engineer does by habit, in this order: fuse what shares data, write short sums out, hold
+tiles of contractions in registers, give long reductions several accumulators, keep temporaries
+close or compute them again, run along neighbours in memory in vectors, use threads where the work
+is worth it, and stream results past caches that they do not fit. Only legal moves are played, no
+operator is known by name, and nothing is measured.
+"""
+
+import math
+
+from kt_lab.programs.draft import Draft
+from kt_lab.programs.ir import Address, Op, Program, Ref, Scope, refs_of
+from kt_lab.programs.moves.expansion import EXPANDED
+from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
+from kt_lab.programs.storage_plan import cost, keep_close, recompute, reuse
+from kt_lab.programs.surgery import extents_above, node_at, ops, walk
+
+ACCUMULATORS = 4  # vectors of partial sums of a long reduction
+_LONG = 256  # iterations of a reduction that are worth them
+_CHUNK = 8192  # iterations of a flat loop that a thread takes at a time
+_UNROLLED = 64  # operations, and lanes of a vector, that are repeated in place of a loop
+_STREAMED = 16 << 20  # bytes of a result from which on it passes the caches by
+# Nanoseconds of one operation and one access in a vector loop: right within a factor of three.
+_OPERATION_NS, _ACCESS_NS = 0.03, 0.05
+
+
+def expert_schedule(program: Program, *, threads: int, region_us: float = 50.0) -> str:
+    """Returns the schedule that the expert pass makes of a start program.
+
+    Args:
+        program: Legal, without marks: a start program.
+        threads: That the program will have, >= 1.
+        region_us: Microseconds of estimated work from which on a scope is run by all threads.
+    """
+    draft = Draft(program)
+    _fuse(draft, ())
+    _expand(draft)
+    _tile(draft)
+    _accumulate(draft)
+    _store(draft, threads)
+    if threads > 1:
+        _chunk(draft, threads, region_us)
+    _turn_inwards(draft)
+    _vectorise(draft)
+    _unroll(draft)
+    if threads > 1:
+        _parallelise(draft, (), threads, region_us)
+    _stream(draft)
+    return draft.schedule
+
+
+def work_us(program: Program, at: Address = ()) -> float:
+    """Estimates the microseconds that one thread spends at or below an address, vectorised."""
+    total = 0.0
+    for where, op in ops(program, at):
+        runs = math.prod(extents_above(program, where))
+        accessed = 1 + sum(1 for _ in refs_of(op.expr))
+        steps = cost(op.expr) + (op.kind != "=")
+        total += runs * (_OPERATION_NS * steps + _ACCESS_NS * accessed)
+    return total / 1000
+
+
+# -- the order of scopes ----------------------------------------------------------------------
+
+
+def _fuse(draft: Draft, above: Address) -> None:
+    """Joins scopes that share a buffer, neighbours or not, from the outside in."""
+    while _fuse_one(draft, above):
+        pass
+    for k, node in enumerate(draft.body(above)):
+        if isinstance(node, Scope):
+            _fuse(draft, (*above, k))
+
+
+def _fuse_one(draft: Draft, above: Address) -> bool:
+    nodes = draft.body(above)
+    for first, node in enumerate(nodes):
+        for second in range(first + 1, len(nodes)):
+            other = nodes[second]
+            alike = isinstance(node, Scope) and isinstance(other, Scope)
+            if not alike or node.extent != other.extent:
+                continue
+            shared = _touched(draft, (*above, first)) & _touched(draft, (*above, second))
+            if shared and _join(draft, above, first, second):
+                return True
+    return False
+
+
+def _join(draft: Draft, above: Address, first: int, second: int) -> bool:
+    """Fuses two scopes: what stands between goes before the first, or else behind the second."""
+
+    def before() -> bool:
+        met = all(draft.play("swap", (*above, k)) for k in range(first, second - 1))
+        return met and draft.play("fuse", (*above, second - 1))
+
+    def behind() -> bool:
+        met = all(draft.play("swap", (*above, k)) for k in range(second - 1, first, -1))
+        return met and draft.play("fuse", (*above, first))
+
+    return draft.attempt(before) or (second > first + 1 and draft.attempt(behind))
+
+
+def _touched(draft: Draft, at: Address) -> set[str]:
+    found = ops(draft.program, at)
+    return {ref.buffer for _, op in found for ref in (op.target, *refs_of(op.expr))}
+
+
+def _expand(draft: Draft) -> None:
+    """Writes short nests of a sum out, from the inside: then what is around them is innermost."""
+    inside = {c.op[: len(c.root)] for c in contractions(draft.program)}
+    for at, node in reversed(list(_scopes(draft.program))):
+        size = math.prod(s.extent for s in _spine(node)) * len(_spine(node)[-1].body)
+        within = any(at[: len(root)] == root for root in inside)
+        if not within and size <= EXPANDED and len(at) > 1 and _is_sum(node, len(at) - 1):
+            _write_out(draft, at)
+
+
+def _write_out(draft: Draft, at: Address) -> None:
+    def steps() -> bool:
+        deep = (*at, *(0,) * (len(_spine(node_at(draft.program, at))) - 1))
+        return all(draft.play("expand", deep[:n]) for n in range(len(deep), len(at) - 1, -1))
+
+    draft.attempt(steps)
+
+
+def _is_sum(scope: Scope, depth: int) -> bool:
+    """Whether a scope holds reductions into what does not move with it, and nothing else."""
+    leaves = _spine(scope)[-1].body
+    return all(
+        isinstance(op, Op)
+        and op.kind != "="
+        and not any(i.coefficient(depth) for i in op.target.indices)
+        for op in leaves
+    )
+
+
+def _spine(scope: Scope) -> list[Scope]:
+    """Returns a scope and those below it that are their parent's only child."""
+    found = [scope]
+    while len(found[-1].body) == 1 and isinstance(found[-1].body[0], Scope):
+        found.append(found[-1].body[0])
+    return found
+
+
+def _tile(draft: Draft) -> None:
+    done = set()
+    while left := [c for c in contractions(draft.program) if c.op not in done]:
+        done.add(left[0].op)
+        if tile(draft, left[0]):
+            return  # addresses have changed; programs of two contractions are not known here
+
+
+def _turn_inwards(draft: Draft) -> None:
+    """Brings the iterator along neighbours in memory innermost where scopes may change places."""
+    for at, node in list(_scopes(draft.program)):
+        spine = _spine(node)
+        nested = len(at) == 1 or len(draft.body(at[:-1])) > 1
+        flat = all(isinstance(op, Op) for op in spine[-1].body)
+        if not nested or not flat or len(spine) < 2 or any(s.mark for s in spine):
+            continue
+        depth = len(at) - 1
+        worth = [_neighbours(draft.program, spine[-1], depth + k) for k in range(len(spine))]
+        best = max(range(len(spine)), key=lambda k: (worth[k], k))
+        if worth[best] > worth[-1]:
+            names = list(map(str, range(len(spine))))
+            wanted = [*names[:best], *names[best + 1 :], names[best]]
+            draft.attempt(lambda at=at, n=names, w=wanted: draft.permute(at, n, w))
+
+
+def _neighbours(program: Program, scope: Scope, depth: int) -> int:
+    """Returns how well the operations of a scope would run along an iterator."""
+
+    def points(ref: Ref, written: str) -> int:
+        step = abs(program.buffer(ref.buffer).offset(ref.indices).coefficient(depth))
+        good = step == 1 or (step == 0 and written not in ("", "="))
+        return (4 if written else 1) * good - (8 if written else 2) * (step > 1)
+
+    return sum(
+        points(op.target, op.kind) + sum(points(ref, "") for ref in refs_of(op.expr))
+        for op in scope.body
+    )
+
+
+# -- reductions -------------------------------------------------------------------------------
+
+
+def _accumulate(draft: Draft) -> None:
+    """Gives long sums several vectors of partial results: no addition waits for another."""
+    width = ACCUMULATORS * LANES
+    for at, node in reversed(list(_scopes(draft.program))):
+        flat = all(isinstance(op, Op) for op in node.body)
+        if not flat or node.extent < _LONG or node.extent % width or _is_heavy(node):
+            continue
+        sums = [k for k, op in enumerate(node.body) if _is_reduced(op, len(at) - 1)]
+        if sums:
+            draft.attempt(lambda at=at, sums=sums: _partial(draft, at, sums))
+
+
+def _partial(draft: Draft, at: Address, sums: list[int]) -> bool:
+    if not (
+        draft.play("split", at, ACCUMULATORS * LANES) and draft.play("split", (*at, 0), LANES)
+    ):
+        return False
+    for k in sums:
+        before = {b.name for b in draft.program.buffers}
+        if not draft.play("split_reduction", (*at, 0, 0, k), 2):
+            return False
+        made = {b.name for b in draft.program.of_kind("tmp")} - before
+        if not all(draft.play("place", (), name, "reg") for name in made):
+            return False
+        at = (*at[:-1], at[-1] + 1)
+    return True
+
+
+def _is_reduced(op: Op, depth: int) -> bool:
+    return op.kind == "+=" and not any(i.coefficient(depth) for i in op.target.indices)
+
+
+def _is_heavy(scope: Scope) -> bool:
+    """Whether a function takes longer than any reduction waits."""
+    return any(isinstance(op, Op) and cost(op.expr) >= LANES for op in scope.body)
+
+
+# -- storage ----------------------------------------------------------------------------------
+
+
+def _store(draft: Draft, threads: int) -> None:
+    for name in [b.name for b in draft.program.of_kind("tmp") if b.place == "heap"]:
+        if name not in {b.name for b in draft.program.buffers}:
+            continue
+        settled = keep_close(draft, name) or recompute(draft, name)
+        if not settled and threads == 1:  # threads could not share it any more
+            reuse(draft, name)
+
+
+def _stream(draft: Draft) -> None:
+    for buffer in draft.program.of_kind("out"):
+        if buffer.bytes >= _STREAMED:
+            draft.play("place", (), buffer.name, "nt")
+
+
+# -- marks ------------------------------------------------------------------------------------
+
+
+def _scopes(program: Program):
+    return ((at, node) for at, node in walk(program) if isinstance(node, Scope))
+
+
+def _vectorise(draft: Draft) -> None:
+    for at, node in list(_scopes(draft.program)):
+        if node.extent > 1 and all(isinstance(child, Op) for child in node.body):
+            draft.play("vectorise", at)
+
+
+def _unroll(draft: Draft) -> None:
+    """Repeats the loops of tiles: what then moves with no iterator can stay in registers."""
+    for at, node in reversed(list(_scopes(draft.program))):
+        inner = [n for _, n in walk(draft.program, at) if isinstance(n, Scope)]
+        small = all(n.extent <= _UNROLLED for n in inner)
+        sums = any(_is_reduced(op, len(at) - 1) for _, op in ops(draft.program, at))
+        if inner and small and not sums and node.extent <= LANES:
+            draft.play("unroll", at)
+
+
+def _chunk(draft: Draft, threads: int, region_us: float) -> None:
+    """Cuts flat loops in two, so that threads can run outside of vectors."""
+    for at, node in list(_scopes(draft.program)):
+        flat = all(isinstance(op, Op) for op in node.body)
+        shallow = all(node_at(draft.program, at[:n]).extent == 1 for n in range(1, len(at)))
+        if flat and shallow and work_us(draft.program, at) > region_us:
+            part = divisor(node.extent, min(_CHUNK, node.extent // threads))
+            if part >= LANES:
+                draft.play("split", at, part)
+
+
+def _parallelise(draft: Draft, above: Address, threads: int, region_us: float) -> bool:
+    """Runs the outermost scopes that are worth it by all threads; tells whether one is."""
+    found = False
+    for k, node in enumerate(draft.body(above)):
+        at = (*above, k)
+        if isinstance(node, Op) or work_us(draft.program, at) < region_us:
+            continue
+        found |= (
+            (node.extent >= threads and draft.play("parallelise", at))
+            or _parallelise(draft, at, threads, region_us)
+            or draft.play("parallelise", at)
+        )
+    return found

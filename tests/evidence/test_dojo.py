@@ -1,0 +1,185 @@
+"""The dojo's evidence runs end to end on small shapes, goes on where it stopped, and adds up."""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from kt_lab.errors import UsageError
+from kt_lab.evidence import ceilings, dojo, players, torch_paths
+from kt_lab.evidence.dojo_figures import stored
+from kt_lab.evidence.dojo_tables import best_so_far, means, merged, players_table, ratios
+from kt_lab.evidence.dojo_words import BEGIN, END, dojo_block
+from kt_lab.evidence.playing import open_field, play, sized
+from kt_lab.evidence.resuming import Rows
+from kt_lab.programs.operators import operators
+from kt_lab.runners.c import CRunner, Protocol
+from tests.dojo_rows import dojo_row, players_row
+from tests.project.source_tree import ROOT
+
+
+def asked(piece, out, *arguments):
+    parser = argparse.ArgumentParser()
+    piece.add_arguments(parser)
+    given = parser.parse_args([str(a) for a in arguments])
+    given.out = out
+    return given
+
+
+def test_a_row_sets_programs_beside_torch_and_a_floor_and_is_measured_once(tmp_path):
+    out = tmp_path / "dojo.json"
+    small = ("--sizes", "tiny", "--threads", 1, "--budget", 4, "--visits", 2, "--rounds", 3)
+    small += ("--torch", "eager", "--batch-us", 20, "--players", "expert+annealing")
+    first = dojo.run(asked(dojo, out, "--operators", "softmax", *small))
+    [row] = first["rows"]
+    assert {"start", "expert", "best", "eager"} == set(row["paths"])
+    assert all(path["min_us"] > 0 for path in row["paths"].values())
+    assert row["floor_us"] > 0
+    assert row["floor_by"] in ("copy", "read", "flops")
+    assert [found["programs"] for found in row["found"]] == [1, 4]
+    assert [found["failed"] for found in row["found"]] == [0, 0]
+    assert json.loads(out.read_text())["rows"] == first["rows"]  # stored before the end
+
+    both = dojo.run(asked(dojo, out, "--operators", "softmax", "multiply", *small))
+    assert both["rows"][0] == row
+    assert [r["operator"] for r in both["rows"]] == ["softmax", "multiply"]
+    told = dojo.report(both)
+    assert "softmax/4x6 1T" in told
+    assert "best / eager, single operators, 1 threads" in told
+
+
+def test_players_share_readings_and_their_curves_are_stored(tmp_path):
+    small = ("--operators", "matmul", "--size", "tiny", "--budget", 5, "--seeds", 2)
+    small += ("--samples", 2, "--players", "random", "expert", "expert+annealing")
+    result = players.run(asked(players, tmp_path / "players.json", *small))
+    assert [(r["player"], r["seed"]) for r in result["rows"]] == [
+        ("random", 0),
+        ("random", 1),
+        ("expert", 0),
+        ("expert+annealing", 0),
+        ("expert+annealing", 1),
+    ]
+    assert {r["failed"] for r in result["rows"]} == {0}
+    for row in result["rows"]:
+        known = [us for _, us in row["points"] if us is not None]
+        assert known == sorted(known, reverse=True)
+    ends = [r["points"][-1][1] for r in result["rows"]]
+    assert ends[3] <= ends[2]  # who starts from the expert's never ends above it
+    assert "matmul/4x6x8" in players.report(result)
+
+
+def test_a_player_must_be_a_searcher_with_or_without_the_expert():
+    with CRunner(sized("multiply", "tiny"), protocol=Protocol(samples=1)) as runner:
+        field = open_field(runner, threads=1)
+        with pytest.raises(UsageError, match="expert\\+SEARCHER"):
+            play("wizard+annealing", field, budget=1, seed=0)
+    with pytest.raises(UsageError, match="cache, memory, tiny"):
+        sized("multiply", "huge")
+
+
+def test_torch_computes_every_operator_as_the_reference_does():
+    program = (
+        "import json, sys; from kt_lab.evidence.torch_paths import answer; "
+        "print(json.dumps([answer(job) for job in json.load(sys.stdin)]))"
+    )
+    few = {"threads": 1, "wanted": ["eager"], "rounds": 1, "batch_us": 1}
+    jobs = [few | {"operator": o.name, "extents": dict(o.tiny)} for o in operators()]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for operator, found in zip(operators(), json.loads(done.stdout), strict=True):
+        for name, row in found["paths"].items():
+            assert row["error"] == "", (operator.name, name)
+            assert len(row["samples_us"]) == 1
+
+
+def test_torch_compile_writes_into_the_outputs_that_it_is_given(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "compile", lambda fn, **_: fn)  # generating code takes minutes
+    x, y, z = torch.ones(4), torch.full((4,), 2.0), torch.zeros(4)
+    calls = torch_paths.paths(torch, "multiply", (x, y), (z,), ("compiled",))
+    assert set(calls) == {"compiled/new", "compiled/out"}
+    calls["compiled/out"]()
+    assert z.tolist() == [2.0] * 4
+
+
+def test_a_floor_goes_by_what_takes_longest():
+    matmul, row_sum, multiply = (dojo.get_operator(n) for n in ("matmul", "row_sum", "multiply"))
+    found = ceilings.Ceilings(1, 0, copy_gb_s=1.0, read_gb_s=2.0, gflop_s=1.0)
+    assert ceilings.floor_us(multiply, {"elements": 1000}, found) == (12.0, "copy")
+    us, limit = ceilings.floor_us(row_sum, {"rows": 1, "cols": 1000}, found)
+    assert (us, limit) == (pytest.approx(4004 / 2000), "read")
+    us, limit = ceilings.floor_us(matmul, {"m": 100, "n": 100, "k": 100}, found)
+    assert (us, limit) == (pytest.approx(2e3, rel=0.01), "flops")
+
+
+def test_rows_of_other_facts_are_measured_again(tmp_path):
+    path, met = tmp_path / "rows.json", []
+
+    def measure():
+        met.append(1)
+        return {"value": len(met)}
+
+    for budget, again, expected in ((1, False, 1), (1, False, 1), (2, False, 2), (2, True, 3)):
+        rows = Rows(path, {"budget": budget}, {}, again=again)
+        rows.once({"workload": "a"}, measure)
+        assert [row["value"] for row in rows.result["rows"]] == [expected]
+
+
+def test_visits_merge_to_the_median_of_their_least_samples():
+    found = merged([{"a": [1.0, 2.0], "b": [5.0]}, {"a": [3.0, 3.0]}, {"a": [2.0, 2.0]}])
+    assert found["a"]["min_us"] == 2.0
+    assert found["a"]["disturbed"]  # 1.5 over 1 in the first visit
+    assert found["b"] == {"min_us": 5.0, "median_us": 5.0, "p90_us": 5.0, "disturbed": False}
+
+
+def test_means_tell_groups_apart_and_count_losses():
+    rows = [dojo_row("softmax", best=1.0, eager=2.0), dojo_row("multiply", best=2.0, eager=1.0)]
+    rows += [dojo_row("bias_gelu", best=1.0, eager=4.0, chain=True)]
+    table = ratios(rows)
+    assert set(table["reference"]) == {"start", "eager", "compiled", "floor"}
+    found = {(m["reference"], m["group"]): m for m in means(rows)}
+    single, chain = (found["eager", g] for g in ("single operators", "fusable chains"))
+    assert single["ratio"] == pytest.approx(1.0)
+    assert (single["low"], single["high"]) == pytest.approx((0.5, 2.0))
+    assert (single["losses"], single["workloads"]) == (1, 2)
+    assert chain["ratio"] == pytest.approx(0.25)
+    assert found["eager", "all"]["ratio"] == pytest.approx((0.5 * 2 * 0.25) ** (1 / 3))
+
+
+def test_curves_are_read_at_powers_of_two_and_keep_what_they_have():
+    assert best_so_far([None, 4.0, 5.0, 3.0, 2.0]) == [(1, None), (2, 4.0), (4, 3.0), (5, 2.0)]
+    assert best_so_far([]) == [(1, None)]
+    rows = [players_row("random", 0, [None, 8.0, 8.0, 4.0]), players_row("expert", 0, [2.0])]
+    table = players_table(rows).set_index(["player", "programs"])["median"]
+    assert table["random", 4] == 2.0
+    assert table["expert", 4] == 1.0
+    assert math.isinf(table["random", 1])
+
+
+def test_the_readme_says_what_was_measured():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    told = readme.partition(BEGIN)[2].partition(END)[0].strip()
+    assert told == dojo_block(stored("dojo"), stored("players"))
+
+
+def test_the_readme_would_tell_ratios_times_and_players():
+    rows = [dojo_row("softmax", best=1.0, eager=2.0), dojo_row("multiply", best=2.0, eager=1.0)]
+    machine = {"cpu": "a CPU", "cores": 2}
+    rows[0]["torch"] = "2.13"
+    rows[1]["paths"]["best"]["disturbed"] = True
+    comparison = {"rows": rows, "means": means(rows), "provenance": machine, "compiler": "gcc"}
+    played = [players_row("random", 0, [8.0, 4.0]), players_row("expert", 0, [2.0])]
+    text = dojo_block(comparison, {"rows": played, "budget": 2})
+    assert "| PyTorch eager | 1 | all | 1.00 [0.50, 2.00] | 1 of 2 |" in text
+    assert "| `softmax/1` | 1 | 4 | 1.5 | 1 | 2 | 4 | 0.5 (copy) | 0.50 |" in text
+    assert "| 2* |" in text
+    assert "| Random | 2.00 (2.00 to 2.00) |" in text
+    assert "| Expert pass | 1.00 (1.00 to 1.00) |" in text

@@ -1,0 +1,59 @@
+"""Figures of the dojo: what they draw, and what their captions count."""
+
+import pytest
+from matplotlib import pyplot
+
+from kt_lab.evidence.dojo_figures import (
+    comparison_figure,
+    comparison_table,
+    players_figure,
+    stored,
+)
+from tests.dojo_rows import dojo_row, players_row
+
+
+@pytest.fixture
+def comparison():
+    rows = [dojo_row("softmax", best=1.0, eager=2.0, threads=threads) for threads in (1, 2)]
+    rows += [dojo_row("multiply", best=2.0, eager=1.0), dojo_row("bias_gelu", best=1.0, eager=4.0)]
+    rows[-1]["chain"] = True
+    return {"rows": rows}
+
+
+def test_programs_stand_beside_their_references_chains_below(comparison):
+    drawing = comparison_figure(comparison)
+    one, two = drawing.figure.axes
+    assert [label.get_text() for label in one.get_yticklabels()] == [
+        "softmax/1",
+        "multiply/1",
+        "bias_gelu/1",
+    ]
+    assert (one.get_title(), two.get_title()) == ("1 thread", "2 threads")
+    assert "PyTorch eager 0.59 (1 of 4 lost)" in drawing.caption
+    assert set(drawing.points["path"]) == {"best"}
+    pyplot.close(drawing.figure)
+
+
+def test_the_table_has_a_column_for_each_path_that_was_timed(comparison):
+    table = comparison_table(comparison)
+    assert table["best_over_eager"].tolist() == [0.5, 0.5, 2.0, 0.25]
+    assert "autotuned" not in table.columns
+    assert table["share_of_floor"].eq(0.5).all()
+
+
+def test_players_are_drawn_over_programs_and_the_caption_ranks_them(tmp_path):
+    rows = [players_row("random", seed, [None, 8.0, 6.0, 4.0]) for seed in (0, 1)]
+    rows += [players_row("annealing", seed, [8.0, 4.0, 2.0, 2.0]) for seed in (0, 1)]
+    rows += [players_row("expert", 0, [3.0]), players_row("random", 0, [5.0], workload="b/1")]
+    drawing = players_figure({"rows": rows})
+    first, second = drawing.figure.axes
+    assert (first.get_title(loc="left"), second.get_title(loc="left")) == ("softmax/1", "b/1")
+    assert "Annealing 1.00, Expert pass 1.50" in drawing.caption
+    paths = drawing.save("players", directory=tmp_path)
+    assert all(path.stat().st_size > 100 for path in paths.values())
+    pyplot.close(drawing.figure)
+
+
+def test_what_was_not_measured_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    assert stored("dojo") is None

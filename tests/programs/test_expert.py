@@ -1,0 +1,136 @@
+"""The expert pass: legal, right and what an engineer would write, for every operator."""
+
+import pytest
+
+from kt_lab.programs.emit_c import emit_c
+from kt_lab.programs.expert import expert_schedule, work_us
+from kt_lab.programs.interpret import interpret
+from kt_lab.programs.ir import Op, Scope
+from kt_lab.programs.operators import error, get_operator, operators
+from kt_lab.programs.schedule import replay
+from kt_lab.programs.surgery import walk
+from kt_lab.programs.text import parse, to_text
+
+# Extents at which tiles, panels, partial sums and chunks come into being.
+LARGER = {
+    "multiply": {"elements": 256},
+    "row_sum": {"rows": 4, "cols": 256},
+    "layer_norm": {"rows": 4, "cols": 256},
+    "batch_norm_training": {"n": 2, "c": 4, "h": 16, "w": 16},
+    "matmul": {"m": 64, "n": 64, "k": 6},
+    "linear_relu": {"m": 8, "n": 12, "k": 64},
+    "conv2d": {"n": 2, "k": 64, "c": 2, "h": 4, "w": 28},
+    "depthwise_conv2d": {"n": 2, "c": 3, "h": 4, "w": 8},
+}
+CASES = [(o.name, o.tiny) for o in operators()] + list(LARGER.items())
+PLAIN_PRODUCT = """kernel product
+in a f32 [$m,8]
+in b f32 [8,32]
+out z f32 [$m,32]
+---
+$m
+| 32
+| | z[{0},{1}] = 0
+$m
+| 32
+| | 8
+| | | z[{0},{1}] += a[{0},{2}] * b[{2},{1}]
+"""
+
+
+def made(name, extents, *, threads=1, region_us=0.0):
+    start = get_operator(name).program(extents)
+    return replay(start, expert_schedule(start, threads=threads, region_us=region_us))
+
+
+def marks(program):
+    return {node.mark for _, node in walk(program) if isinstance(node, Scope)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("name", "extents"), CASES)
+def test_the_pass_is_legal_and_right_for_every_operator(name, extents, threads):
+    operator = get_operator(name)
+    program = made(name, extents, threads=threads)
+    emit_c(program)
+    for case in ("random", "negative"):
+        inputs = operator.inputs(extents, case=case)
+        expected = operator.expected(inputs)
+        for seed in (0, 1):
+            assert error(interpret(program, inputs, seed=seed), expected) < 1e-12
+
+
+@pytest.mark.parametrize("name", [o.name for o in operators()])
+def test_every_operator_gets_vectors_and_threads_at_its_real_extents(name):
+    for workload in get_operator(name).workloads:
+        one = made(name, workload.extents)
+        two = made(name, workload.extents, threads=2)
+        assert "v" in marks(one)
+        assert "p" not in marks(one)
+        assert "p" in marks(two)
+        for at, node in walk(two):
+            if isinstance(node, Scope) and node.mark == "p":
+                assert node.extent > 1, at
+        emit_c(two)
+
+
+def test_small_work_stays_on_one_thread():
+    start = get_operator("multiply").program({"elements": 4096})
+    assert "parallelise" in expert_schedule(start, threads=2, region_us=0.0)
+    assert "parallelise" not in expert_schedule(start, threads=2)
+    assert work_us(start) < 50
+
+
+def test_softmax_becomes_three_passes_over_a_row_that_stays_close():
+    program = made("softmax", {"rows": 4, "cols": 64})
+    assert len(program.body) == 1
+    assert [b.place for b in program.of_kind("tmp")].count("heap") == 0
+    inner = [n for _, n in walk(program) if isinstance(n, Scope) and n.mark == "v"]
+    assert [len(n.body) for n in inner] == [1, 2, 1]
+
+
+def test_a_long_sum_gets_four_vectors_of_partial_results():
+    program = made("row_sum", {"rows": 2, "cols": 1024})
+    partial = next(b for b in program.buffers if b.name == "t0")
+    assert (partial.shape, partial.place) == ((4, 16), "reg")
+    # exponentials take longer than an addition waits
+    assert "t0" not in to_text(made("softmax", {"rows": 2, "cols": 1024}))
+
+
+def test_matmul_holds_a_tile_in_registers_and_reads_a_packed_panel():
+    program = made("matmul", {"m": 512, "n": 512, "k": 512})
+    tile, panel = program.buffer("c"), program.buffer("t0")
+    assert (tile.place, tile.elements, tile.strides[-1]) == ("reg", 8 * 32, 1)
+    assert (panel.place, panel.shape) == ("stack", (512, 32))
+
+
+def test_rows_that_are_read_a_few_times_are_summed_along_the_lanes():
+    program = made("linear_relu", {"m": 8, "n": 64, "k": 4096})
+    assert program.buffer("t0").shape[-1] == 16
+    assert not any(b.place == "heap" for b in program.of_kind("tmp"))
+    # read often, they are packed by columns
+    packed = made("linear_relu", {"m": 128, "n": 512, "k": 512})
+    assert packed.buffer("t0").shape == (512, 32)
+
+
+def test_taps_are_written_out_and_padding_stays_on_the_stack():
+    program = made("depthwise_conv2d", {"n": 1, "c": 4, "h": 56, "w": 56})
+    rows = [n for _, n in walk(program) if isinstance(n, Scope) and len(n.body) > 9]
+    assert [op.kind for op in rows[0].body] == ["=", *["+="] * 9, "="]
+    assert all(isinstance(op, Op) for op in rows[0].body)
+    assert program.buffer("p").place == "stack"
+
+
+def test_large_results_are_streamed_and_small_ones_are_not():
+    large, small = get_operator("multiply").workloads[::-1]
+    assert made("multiply", large.extents).buffer("z").place == "nt"
+    assert made("multiply", small.extents).buffer("z").place == "heap"
+
+
+def test_what_it_cannot_tile_is_left_as_it_is():
+    # the accumulators are a result, which no register can stand for
+    start = parse(PLAIN_PRODUCT.replace("$m", "16"))
+    program = replay(start, expert_schedule(start, threads=1))
+    assert "v" in marks(program)
+    done = parse("kernel one\nin x f32 [1]\nout z f32 [1]\n---\nz[0] = x[0]\n")
+    assert expert_schedule(done, threads=2, region_us=0.0) == ""

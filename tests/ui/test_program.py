@@ -1,0 +1,150 @@
+"""The panel of programs: moves by hand, what they cost, and what cannot be."""
+
+import pytest
+
+from kt_lab.errors import ProgramError, UnknownName, UsageError
+from kt_lab.programs.operators import get_operator
+from kt_lab.programs.schedule import parse_schedule
+from kt_lab.trial import Measurement
+from kt_lab.ui import ProgramPanel, ProgramSession
+from kt_lab.workload import Workload
+
+WORKLOAD = "add_relu/100352"
+
+
+class Counted:
+    """Measures without a compiler: each move makes a program a tenth faster."""
+
+    def __init__(self, failing=()):
+        self.schedules, self.failing = [], failing
+
+    def __call__(self, schedule):
+        self.schedules.append(schedule)
+        if any(kind in schedule for kind in self.failing):
+            return Measurement("timeout", error="too slow")
+        return Measurement("ok", (100.0 * 0.9 ** len(parse_schedule(schedule)),))
+
+
+def session(**more):
+    return ProgramSession(WORKLOAD, measure=Counted(**more))
+
+
+def panel(**more):
+    return ProgramPanel(WORKLOAD, measure=Counted(**more))
+
+
+# -- the session ----------------------------------------------------------------------------------
+
+
+def test_moves_change_the_text_and_undo_gives_it_back():
+    found = session()
+    start = found.text
+    state = found.apply("fuse 0")
+    assert (state.move, state.latency_us, found.schedule) == ("fuse 0", None, "fuse 0")
+    assert found.text.count("100352\n|") < start.count("100352\n|")
+    assert "kt_add_relu" in found.c
+    assert "unmark" not in {move.kind for move in found.moves}
+    found.apply("vectorise 0")
+    assert "unmark" in {move.kind for move in found.moves}
+    found.undo()
+    found.undo()
+    assert (found.text, found.schedule) == (start, "")
+    with pytest.raises(UsageError, match="start program"):
+        found.undo()
+
+
+def test_each_program_is_measured_once_however_often_it_is_met():
+    found = session()
+    assert found.measure().latency_us == 100.0
+    found.apply("fuse 0")
+    assert found.measure().latency_us == pytest.approx(90.0)
+    found.undo()
+    assert found.apply("fuse 0").latency_us == pytest.approx(90.0)
+    found.measure()
+    assert found._measure.schedules == ["", "fuse 0"]
+
+
+def test_an_illegal_move_is_refused_by_its_law_and_changes_nothing():
+    found = session()
+    found.apply("fuse 0")
+    with pytest.raises(ProgramError, match="fits the program"):
+        found.apply("fuse 0")
+    with pytest.raises(ProgramError):
+        found.load("vectorise 0; fuse 7")
+    assert found.schedule == "fuse 0"
+    found.load("vectorise 0")
+    assert found.schedule == "vectorise 0"
+
+
+def test_the_expert_pass_is_one_step_away():
+    found = session()
+    found.expert()
+    assert "vectorise" in found.schedule
+    assert len(found.states) == len(parse_schedule(found.schedule)) + 1
+    with pytest.raises(UsageError, match="threads"):
+        ProgramSession(WORKLOAD, threads=0)
+
+
+def test_without_a_measure_programs_are_compiled_and_checked():
+    tiny = get_operator("multiply").tiny
+    found = ProgramSession(Workload("multiply", "tiny", tiny, "float32", "a test's size"))
+    found.apply("vectorise 0")
+    state = found.measure()
+    found.close()
+    assert state.error == ""
+    assert state.latency_us > 0
+
+
+# -- the panel ------------------------------------------------------------------------------------
+
+
+def test_the_panel_offers_legal_moves_by_kind_and_plays_the_chosen_one():
+    shown = panel()
+    kinds = dict(shown.kind.options)
+    assert len(shown.move.options) == len(shown.session.moves)
+    assert any(label.startswith("fuse (1)") for label in kinds)
+    shown.kind.value = "fuse"
+    assert shown.move.options == ("fuse 0",)
+    shown.buttons["apply"].click()
+    assert shown.session.schedule == "fuse 0"
+    assert "90.00 µs" in shown.shell.status.value
+    assert "ratio to the start program 0.900" in shown.shell.status.value
+    assert "fuse 0" in shown._trail.value
+    assert shown.kind.value == "all kinds"  # nothing is left to fuse
+    shown.buttons["undo"].click()
+    assert shown.session.schedule == ""
+    assert shown.buttons["undo"].disabled
+    shown.buttons["expert"].click()
+    assert "vectorise" in shown._trail.value
+    shown.buttons["start"].click()
+    assert shown.session.schedule == ""
+
+
+def test_the_panel_shows_the_program_and_its_c_as_text():
+    shown = panel()
+    shown.apply("vectorise 0")
+    assert "100352:v" in shown._text.value
+    assert "#pragma omp simd" in shown._c.value
+    assert "&lt;" in shown._c.value  # escaped
+
+
+def test_what_fails_is_told_and_stays_in_the_trail():
+    shown = panel(failing=("split",))
+    shown.apply("split 0 2")
+    assert "timeout: too slow" in shown.shell.status.value
+    assert "failed" in shown._trail.value
+    with pytest.raises(ProgramError):
+        shown.apply("fuse 9")
+    assert shown.session.schedule == "split 0 2"
+
+
+def test_another_workload_is_another_session():
+    shown = panel()
+    shown.apply("fuse 0")
+    shown.workload.value = "row_sum/512x1024"
+    assert shown.session.workload.key == "row_sum/512x1024"
+    assert shown.session.schedule == ""
+    assert "row_sum" in shown._text.value
+    with pytest.raises(UnknownName):
+        ProgramPanel("softmax/1x1", measure=Counted())
+    shown.close()
