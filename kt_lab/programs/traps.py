@@ -162,6 +162,86 @@ a[0] = 0
 | a[0] = y[0]
 """
 
+_REVERSE = """kernel reverse
+in x f32 [6]
+tmp b f32 [6] heap
+tmp a f32 [6] heap
+out z f32 [6]
+---
+6
+| b[{0}] = x[{0}]
+6
+| a[{0}] = b[{0}]
+6
+| b[-{0}+5] = a[{0}] + 1
+6
+| z[{0}] = b[{0}]
+"""
+
+# partial results that parallel iterations may share, and one sum that they may not
+_PARTIAL = """kernel partial
+in x f32 [2,3]
+tmp s f32 [1] heap
+tmp t0 f32 [3] stack
+out z f32 [1]
+---
+s[0] = 0
+3
+| t0[{0}] = 0
+2
+| 3:p
+| | t0[{1}] += x[{0},{1}]
+3
+| s[0] += t0[{0}]
+z[0] = s[0]
+"""
+
+# outside of the scope the first slot would be common, and so would the second
+_SLOTS = """kernel slots
+in x f32 [6]
+tmp t f32 [2] stack
+out z f32 [6]
+---
+6:p
+| t[0] = x[0] * 2
+| t[1] = x[{0}] + 1
+| z[{0}] = t[0] * t[1]
+"""
+
+# as one dimension, what the iterations of the parallel scope add to is no longer told apart
+_COLUMNS = """kernel columns
+in x f32 [4,6]
+tmp c f32 [6,4] heap
+out z f32 [6,4]
+---
+6
+| 4
+| | c[{0},{1}] = 0
+4:p
+| 6
+| | c[{1},{0}] += x[{0},{1}]
+| 6
+| | c[{1},{0}] += x[{0},-{1}+5]
+6
+| 4
+| | z[{0},{1}] = c[{0},{1}]
+"""
+
+# a box round what an iteration reads holds an element that another one writes
+_CORNER = """kernel corner
+in x f32 [6]
+tmp b f32 [2,7] heap
+out z f32 [6,2]
+---
+2
+| 7
+| | b[{0},{1}] = 1
+6:p
+| b[0,{0}] = x[{0}]
+| 2
+| | z[{0},{1}] = b[0,{0}] + b[1,{0}+1]
+"""
+
 TRAPS = {
     text.split()[1]: text
     for text in (
@@ -177,5 +257,10 @@ TRAPS = {
         _RESTART,
         _SNAPSHOT,
         _DELAY,
+        _REVERSE,
+        _PARTIAL,
+        _SLOTS,
+        _COLUMNS,
+        _CORNER,
     )
 }
