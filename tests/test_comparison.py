@@ -199,7 +199,7 @@ def test_the_command_reads_a_stored_study(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--searchers", "pattern", "lfbo"], "did you mean 'lfbo_tree'"),
+        (["--searchers", "pattern", "lfbo_tre"], "did you mean 'lfbo_tree'"),
         (["--searchers", "random", "tpe"], "needs its reference and at least one other"),
         (["--workloads", "softmx"], "did you mean 'softmax'"),
         (["--workloads", "absent.parquet"], "must be a Parquet file"),

@@ -6,6 +6,11 @@ surgery         reach and rewrite parts of a program
 access          ranges, distinct elements, coverage, the homes of temporaries
 dependence      distances between the iterations of two accesses
 interpret       the reference interpreter, which illegal programs do not survive
-emit_c          C from programs; c_scopes, c_text, c_math are its parts
 operators       start programs with their references, inputs, tolerances and floors
+moves           what may be done to a program: kinds, with each rule of legality by name
+schedule        lists of moves: legal_moves, replay, inverse
+walks, claims   random legal walks and their judge; rules switched off (mutants); traps to test on
+space, features schedules as a search space, and their encoding
+expert          the pass of rules of thumb; draft, register_tiles, storage_plan are its parts
+emit_c          C from programs; c_scopes, c_ops, c_lanes, c_text, c_math are its parts
 """
