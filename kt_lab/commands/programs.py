@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from kt_lab.errors import UsageError
-from kt_lab.runners.c.library import write_library
+from kt_lab.runners.c.bundle import write_library
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.text import parse
 from kt_lab.runners.c import Bench, compile_program, find_toolchain, run_program
 from kt_lab.runners.c.memory import Block
-from kt_lab.runners.c.tasks import Library, Measure, Protocol, Race, Run, store_case
+from kt_lab.runners.c.tasks import Binary, Measure, Protocol, Race, Run, store_case
 from kt_lab.runners.c.toolchain import build
 
 COPY = "kernel copy\nin x f32 [8]\nout z f32 [8]\n---\n8\n| z[{0}] = x[{0}]"
@@ -30,7 +30,7 @@ def made(bench, tmp_path):
     def make(body):
         path = tmp_path / f"{abs(hash(body))}.so"
         assert not build(bench.toolchain.line(path), HEAD + body + "}\n")
-        return Library(str(path), "f", BLOCKS)
+        return Binary(str(path), "f", BLOCKS)
 
     return make
 
@@ -83,14 +83,14 @@ def test_a_wrong_result_is_measured_as_such(bench, made, tmp_path, body, wrong):
 
 def test_samples_are_means_of_batches_and_a_cutoff_censors(bench, made, tmp_path):
     store_case(tmp_path, "random", {"x": X, "z": X.astype(np.float64)})
-    library = made(ALL)
+    binary = made(ALL)
     protocol = Protocol(samples=7, batch_us=50)
-    task = Measure(library, str(tmp_path), ("random",), 1e-5, protocol)
+    task = Measure(binary, str(tmp_path), ("random",), 1e-5, protocol)
     reading = bench.call(task, timeout_s=30).value
     assert reading.status == "ok"
     assert len(reading.samples_us) == 7
     assert reading.calls * min(reading.samples_us) > 10
-    cut = Measure(library, str(tmp_path), ("random",), 1e-5, protocol, cutoff_us=1e-9)
+    cut = Measure(binary, str(tmp_path), ("random",), 1e-5, protocol, cutoff_us=1e-9)
     reading = bench.call(cut, timeout_s=30).value
     assert (reading.status, len(reading.samples_us)) == ("censored", 3)
 
@@ -107,8 +107,8 @@ def test_a_race_times_every_library_in_every_round(bench, made, tmp_path):
 
 
 def test_programs_are_kept_as_long_as_the_bench(bench):
-    library = compile_program(parse(COPY), bench)
-    outcome = bench.call(Run(library, {"x": X}), timeout_s=30)
+    binary = compile_program(parse(COPY), bench)
+    outcome = bench.call(Run(binary, {"x": X}), timeout_s=30)
     np.testing.assert_array_equal(outcome.value["z"], X)
 
 

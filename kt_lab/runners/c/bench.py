@@ -18,7 +18,7 @@ from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.emit_c import emit_c, parameters
 from kt_lab.programs.ir import Program
 from kt_lab.runners.c.memory import Block
-from kt_lab.runners.c.tasks import Library, Run
+from kt_lab.runners.c.tasks import Binary, Run
 from kt_lab.runners.c.timing import ENVIRONMENT, TIMER
 from kt_lab.runners.c.toolchain import Toolchain, build, find_toolchain
 from kt_lab.runners.workers import Outcome, Workers, usable_cores, wait_any
@@ -52,8 +52,8 @@ class Done:
 class _Job:
     tag: Any
     source: str
-    library: Library
-    task: Callable[[Library], Any] | None  # None: it is only compiled, and kept
+    binary: Binary
+    task: Callable[[Binary], Any] | None  # None: it is only compiled, and kept
     compile_s: float = 0.0
 
 
@@ -122,7 +122,7 @@ class Bench:
         )
 
     def submit(
-        self, tag: Any, program: Program, task: Callable[[Library], Any] | None = None
+        self, tag: Any, program: Program, task: Callable[[Binary], Any] | None = None
     ) -> None:
         """Takes up a program; returns at once.
 
@@ -131,7 +131,7 @@ class Bench:
             program: A legal program.
             task: Makes the task of the timing process (`tasks.Run`, `tasks.Measure`) from the
                 compiled program, which is deleted afterwards. None: compile and keep; the
-                outcome's value is the Library.
+                outcome's value is the Binary.
 
         Raises:
             UsageError: The bench is closed.
@@ -149,8 +149,8 @@ class Bench:
             Block(b.name, b.kind, b.dtype, b.shape, b.elements) for b in parameters(program)
         )
         path = str(self.folder / f"{self._count}.so")
-        library = Library(path, f"kt_{program.name}_call", blocks)
-        self._queue.append(_Job(tag, source, library, task))
+        binary = Binary(path, f"kt_{program.name}_call", blocks)
+        self._queue.append(_Job(tag, source, binary, task))
         self._feed()
 
     def next(self) -> tuple[Any, Done]:
@@ -167,7 +167,7 @@ class Bench:
         return self._done.popleft()
 
     def call(self, task: Any, *, timeout_s: float) -> Outcome:
-        """Runs a task of kept libraries in the timing process while nothing else is going on."""
+        """Runs a task of kept binaries in the timing process while nothing else is going on."""
         if self.pending:
             raise UsageError(f"a bench must be idle for this, got {self.pending} pending jobs")
         self._timing.submit(None, task, timeout_s=timeout_s)
@@ -194,7 +194,7 @@ class Bench:
         while self._queue and not (self._alone and self._busy):
             job = self._queue.popleft()
             self._busy += 1
-            line = self.toolchain.line(job.library.path, threads=self.threads)
+            line = self.toolchain.line(job.binary.path, threads=self.threads)
             self._compiling.submit(job, (line, job.source), timeout_s=self._timeout_s)
 
     def _compiled(self, job: _Job, outcome: Outcome) -> None:
@@ -203,9 +203,9 @@ class Bench:
             status = outcome.kind if outcome.kind in ("timeout", "crashed") else "compile_error"
             self._end(job, Done(status, error=outcome.value or outcome.error))
         elif job.task is None:
-            self._end(job, Done("ok", job.library))
+            self._end(job, Done("ok", job.binary))
         else:
-            self._timing.submit(job, job.task(job.library), timeout_s=self._timeout_s)
+            self._timing.submit(job, job.task(job.binary), timeout_s=self._timeout_s)
 
     def _ran(self, job: _Job, outcome: Outcome) -> None:
         status = "launch_error" if outcome.kind == "error" else outcome.kind
@@ -213,14 +213,14 @@ class Bench:
 
     def _end(self, job: _Job, done: Done) -> None:
         if job.task is not None:
-            Path(job.library.path).unlink(missing_ok=True)
+            Path(job.binary.path).unlink(missing_ok=True)
         found = Done(done.status, done.value, done.error, job.compile_s, done.run_s)
         self._done.append((job.tag, found))
         self._busy -= 1
         self._feed()
 
 
-def compile_program(program: Program, bench: Bench) -> Library:
+def compile_program(program: Program, bench: Bench) -> Binary:
     """Compiles a program and keeps it as long as the bench is open.
 
     Raises:
@@ -256,9 +256,9 @@ def run_program(
             raise ProgramError(f"input {buffer.name} is an array of {buffer.shape}; got {found}")
         given[buffer.name] = array
     if bench is not None:
-        return _one(program, bench, lambda library: Run(library, given))
+        return _one(program, bench, lambda binary: Run(binary, given))
     with Bench() as own:
-        return _one(program, own, lambda library: Run(library, given))
+        return _one(program, own, lambda binary: Run(binary, given))
 
 
 def compile_service() -> Callable[[tuple[Sequence[str], str]], str]:
@@ -266,7 +266,7 @@ def compile_service() -> Callable[[tuple[Sequence[str], str]], str]:
     return lambda task: build(*task)
 
 
-def _one(program: Program, bench: Bench, task: Callable[[Library], Any] | None) -> Any:
+def _one(program: Program, bench: Bench, task: Callable[[Binary], Any] | None) -> Any:
     if bench.pending:
         raise UsageError(f"a bench must be idle for this, got {bench.pending} pending jobs")
     bench.submit(None, program, task)

@@ -17,7 +17,7 @@ from kt_lab.programs.schedule import replay
 from kt_lab.programs.text import to_text
 from kt_lab.runners.c.bench import Bench, Done
 from kt_lab.runners.c.cache import Cache, cache_key
-from kt_lab.runners.c.tasks import Library, Measure, Protocol, Race, Reading, store_case
+from kt_lab.runners.c.tasks import Binary, Measure, Protocol, Race, Reading, store_case
 from kt_lab.runners.c.toolchain import Toolchain, processor
 from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
 from kt_lab.workload import Workload
@@ -162,21 +162,21 @@ class CRunner:
 
         texts = [to_text(self.program(config)) for config in configs]
         programs = {text: self.program(c) for text, c in zip(texts, configs, strict=True)}
-        libraries: dict[str, Library] = {}
+        binaries: dict[str, Binary] = {}
         for text, program in programs.items():
             self._bench.submit(text, program)
         for _ in programs:
             text, done = self._bench.next()
             if done.status == OK:
-                libraries[text] = done.value
+                binaries[text] = done.value
         first, self._raced = self._raced, self._raced + rounds
-        alive = [k for k, text in enumerate(texts) if text in libraries]
+        alive = [k for k, text in enumerate(texts) if text in binaries]
         limit_s = 60.0 + len(configs) * rounds * (1.0 + repetitions * self.protocol.limit_s)
         out = np.full((rounds, len(configs)), np.nan)
         if alive:
             outcome = self._bench.call(
                 Race(
-                    tuple(libraries[texts[k]] for k in alive),
+                    tuple(binaries[texts[k]] for k in alive),
                     str(self._bench.folder),
                     self._cases[0],
                     alternating(rounds, len(alive), start=first),
@@ -187,8 +187,8 @@ class CRunner:
             )
             if outcome.kind == "ok":
                 out[:, alive] = outcome.value
-        for library in libraries.values():
-            Path(library.path).unlink(missing_ok=True)
+        for binary in binaries.values():
+            Path(binary.path).unlink(missing_ok=True)
         return out
 
     def close(self) -> None:
@@ -225,9 +225,9 @@ class CRunner:
         self._jobs[key] = job
         self.compiled += 1
 
-        def task(library: Library) -> Measure:
+        def task(binary: Binary) -> Measure:
             folder, cases = str(self._bench.folder), self._cases
-            return Measure(library, folder, cases, self._tolerance, protocol, proposal.cutoff_us)
+            return Measure(binary, folder, cases, self._tolerance, protocol, proposal.cutoff_us)
 
         self._bench.submit(job, program, task)
 

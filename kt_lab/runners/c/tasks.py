@@ -39,7 +39,7 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class Binary:
     """A compiled program; picklable.
 
     Attributes:
@@ -57,7 +57,7 @@ class Library:
 class Run:
     """A task: run once on some inputs; answers the outputs."""
 
-    library: Library
+    binary: Binary
     inputs: Mapping[str, np.ndarray]
 
 
@@ -66,7 +66,7 @@ class Measure:
     """A task: check on every case, then time on the first; answers a Reading.
 
     Attributes:
-        library: What to measure.
+        binary: What to measure.
         folder: Of the cases, as `store_case` wrote them.
         cases: Their names.
         tolerance: What `operators.error` may reach.
@@ -74,7 +74,7 @@ class Measure:
         cutoff_us: Timing may stop early once slower than this; None: never.
     """
 
-    library: Library
+    binary: Binary
     folder: str
     cases: tuple[str, ...]
     tolerance: float
@@ -84,18 +84,18 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A task: time libraries in alternation; answers medians, shape (rounds, libraries).
+    """A task: time binaries in alternation; answers medians, shape (rounds, binaries).
 
     Attributes:
-        libraries: Checked before.
+        binaries: Checked before.
         folder: Of the cases.
         case: Whose inputs they get.
-        order: Positions of the libraries in the order of timing, shape (rounds, libraries).
-        samples: Batches of a library in a round.
+        order: Positions of the binaries in the order of timing, shape (rounds, binaries).
+        samples: Batches of a binary in a round.
         batch_us: A batch has as many calls as take at least this long.
     """
 
-    libraries: tuple[Library, ...]
+    binaries: tuple[Binary, ...]
     folder: str
     case: str
     order: np.ndarray

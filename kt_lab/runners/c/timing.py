@@ -13,7 +13,7 @@ import numpy as np
 from kt_lab.errors import UsageError
 from kt_lab.programs.operators import error
 from kt_lab.runners.c.memory import Block, Memory
-from kt_lab.runners.c.tasks import Library, Measure, Protocol, Race, Reading, Run
+from kt_lab.runners.c.tasks import Binary, Measure, Protocol, Race, Reading, Run
 
 # A batch of calls is timed in C: a call through ctypes would add a third of a microsecond. It asks
 # OpenMP only in order to be linked with its runtime: the timer stays loaded, so that the runtime
@@ -60,9 +60,9 @@ def timing_service(*, timer: str) -> Callable:
 
 
 def _run(task: Run, _timer) -> dict[str, np.ndarray]:
-    memory = Memory(task.library.blocks)
+    memory = Memory(task.binary.blocks)
     memory.fill(task.inputs)
-    with _loaded(task.library) as call:
+    with _loaded(task.binary) as call:
         call(memory.pointers)
     damage = memory.damage(task.inputs)
     if damage:
@@ -72,11 +72,11 @@ def _run(task: Run, _timer) -> dict[str, np.ndarray]:
 
 def _measure(task: Measure, timer) -> Reading:
     began = time.perf_counter()
-    memory = Memory(task.library.blocks)
-    with _loaded(task.library) as call:
+    memory = Memory(task.binary.blocks)
+    with _loaded(task.binary) as call:
         worst = 0.0
         for case in reversed(task.cases):  # so that the first case's data stay for the timing
-            inputs, expected = _case(task.folder, case, task.library.blocks)
+            inputs, expected = _case(task.folder, case, task.binary.blocks)
             memory.fill(inputs)
             call(memory.pointers)
             deviation = error(memory.outputs(), expected)
@@ -138,13 +138,13 @@ def _calls(batch: Callable[[int], float], batch_us: float) -> int:
 def _race(task: Race, timer) -> np.ndarray:
     out = np.full(task.order.shape, np.nan)
     calls: dict[int, int] = {}
-    memories = [Memory(library.blocks) for library in task.libraries]
-    inputs, _ = _case(task.folder, task.case, task.libraries[0].blocks)
+    memories = [Memory(binary.blocks) for binary in task.binaries]
+    inputs, _ = _case(task.folder, task.case, task.binaries[0].blocks)
     for memory in memories:
         memory.fill(inputs)
     for number, positions in enumerate(task.order):
         for at in positions:
-            with _loaded(task.libraries[at]) as call:
+            with _loaded(task.binaries[at]) as call:
                 pointers = memories[at].pointers
 
                 def batch(count: int, call=call, pointers=pointers) -> float:
@@ -158,10 +158,10 @@ def _race(task: Race, timer) -> np.ndarray:
 
 
 @contextmanager
-def _loaded(library: Library):
-    loaded = ctypes.CDLL(library.path)
+def _loaded(binary: Binary):
+    loaded = ctypes.CDLL(binary.path)
     try:
-        call = loaded[library.symbol]
+        call = loaded[binary.symbol]
         call.restype = None
         yield call
     finally:

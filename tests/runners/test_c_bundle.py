@@ -9,7 +9,7 @@ import pytest
 from kt_lab.cli import main
 from kt_lab.errors import ProgramError
 from kt_lab.programs.operators import error, get_operator, get_workload
-from kt_lab.runners.c.library import write_library
+from kt_lab.runners.c.bundle import write_library
 
 KEY = "row_sum/512x1024"
 FIRST = "reuse s 0"  # illegal at the start: its rows are summed in a later scope
