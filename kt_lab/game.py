@@ -28,7 +28,6 @@ from kt_lab.errors import UsageError
 from kt_lab.programs.ir import Program
 from kt_lab.programs.moves import Move
 from kt_lab.programs.schedule import (
-    SEPARATOR,
     apply_move,
     legal_moves,
     parse_schedule,
@@ -186,8 +185,7 @@ class ProgramGame(gymnasium.Env):
         return f"{to_text(self._program)}# {schedule_text(self._schedule) or 'start'}\n"
 
     def _arrive(self) -> None:
-        legal = legal_moves(self._program, exact_only=self._exact_only)
-        found = tuple(legal)
+        found = tuple(legal_moves(self._program, exact_only=self._exact_only))
         self._left_out = max(0, len(found) - int(self.action_space.n) + 1)
         self._moves = found[: int(self.action_space.n) - 1]
 
@@ -212,7 +210,7 @@ class ProgramGame(gymnasium.Env):
     def _info(self, latency: float | None) -> dict[str, Any]:
         return {
             "moves": tuple(map(str, self._moves)),
-            "schedule": SEPARATOR.join(map(str, self._schedule)),
+            "schedule": schedule_text(self._schedule),
             "latency_us": latency if latency is not None and math.isfinite(latency) else None,
             "illegal": False,
             "evaluations": self.evaluations,

@@ -10,6 +10,7 @@ from kt_lab.landscape import Landscape
 from kt_lab.runners.racing import ReplayRacer
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.space import ParameterSpace
+from kt_lab.stats.keyed import workload_of
 from kt_lab.trial import Config, Measurement, Proposal
 from kt_lab.workload import Workload
 
@@ -37,8 +38,7 @@ class ReplayedGpu(ReplayRunner):
         self.sensors = [self.facts.get("sensors") or {}]
         self.protocol = SimpleNamespace(name=(told.get("protocol") or {}).get("name", "replay"))
         self.space = space or landscape.space
-        name = landscape.workload.partition("/")[2]
-        self.workload = Workload(landscape.kernel, name, told["extents"], told["dtype"])
+        self.workload = workload_of(landscape)
         others = [v for v in range(landscape.visits) if v != self.visit] or None
         self._racer = ReplayRacer(landscape, seed=process, visits=others)
         self._launches = landscape.launches

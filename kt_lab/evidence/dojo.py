@@ -23,7 +23,7 @@ import numpy as np
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence.ceilings import Ceilings, floor_us, measure_ceilings
-from kt_lab.evidence.dojo_tables import QUIET, means, merged
+from kt_lab.evidence.dojo_tables import PATHS, QUIET, means, merged
 from kt_lab.evidence.playing import (
     EXPERT,
     LIMIT_S,
@@ -33,6 +33,7 @@ from kt_lab.evidence.playing import (
     measured,
     open_field,
     play,
+    runs,
     sized,
 )
 from kt_lab.evidence.resuming import Rows
@@ -71,6 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures the rows that are not stored yet; returns all of them with their means."""
+    if args.visits < 2:  # before hours of measuring
+        raise UsageError(
+            f"visits must be >= 2: one chooses, the others judge; got --visits {args.visits}"
+        )
     chain = find_toolchain()
     facts = {
         "budget": args.budget,
@@ -133,15 +138,14 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
 def _searched(field: Field, args) -> tuple[list[dict[str, Any]], list]:
     """Lets all players play; returns what each came to, and the histories."""
     told, histories, cutoff_us = [], [], _SLOW * field.expert_us
-    for player in (EXPERT, *args.players):
-        for seed in range(args.seeds if player != EXPERT else 1):
-            history = play(player, field, budget=args.budget, seed=seed, cutoff_us=cutoff_us)
-            readings = [t.latency_us for t in history if t.status == OK]
-            failed = sum(t.status not in (OK, "censored") for t in history)
-            best = min(readings, default=None)
-            row = {"player": player, "seed": seed, "programs": len(history), "failed": failed}
-            told.append(row | {"latency_us": best})
-            histories.append(history)
+    for player, seed in runs((EXPERT, *args.players), args.seeds):
+        history = play(player, field, budget=args.budget, seed=seed, cutoff_us=cutoff_us)
+        readings = [t.latency_us for t in history if t.status == OK]
+        failed = sum(t.status not in (OK, "censored") for t in history)
+        best = min(readings, default=None)
+        row = {"player": player, "seed": seed, "programs": len(history), "failed": failed}
+        told.append(row | {"latency_us": best})
+        histories.append(history)
     return told, histories
 
 
@@ -268,11 +272,10 @@ def _ceilings(moved: int, threads: int, protocol: Protocol) -> Ceilings:
 
 def report(result: Mapping[str, Any]) -> str:
     """Returns the table for people: microseconds, and ratios to PyTorch below 1 where we win."""
-    heads = ("start", EXPERT, "best", "eager", "compiled", "autotuned")
-    title = f"{'workload, threads':38s}" + "".join(f"{head:>10s}" for head in heads)
+    title = f"{'workload, threads':38s}" + "".join(f"{head:>10s}" for head in PATHS)
     lines = [f"{title}     floor  best/eager"]
     for row in result["rows"]:
-        told = [_us(row["paths"].get(head, {}).get("min_us")) for head in heads]
+        told = [_us(row["paths"].get(head, {}).get("min_us")) for head in PATHS]
         eager = row["paths"].get("eager")
         ratio = f"{row['paths']['best']['min_us'] / eager['min_us']:12.2f}" if eager else ""
         key = f"{row['workload']} {row['threads']}T"

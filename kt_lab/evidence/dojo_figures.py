@@ -7,12 +7,10 @@ from typing import Any
 import pandas as pd
 
 from kt_lab import plots
-from kt_lab.evidence.dojo_tables import players_table, ratios
+from kt_lab.evidence.dojo_tables import PATHS, players_table, ratios
 from kt_lab.landscape import data_directory
 from kt_lab.plots.dojo import caption_dojo, caption_players, plot_dojo, plot_players
 from kt_lab.study import VENUE, Drawing
-
-_PATHS = ("start", "expert", "best", "eager", "compiled", "autotuned")
 
 
 def stored(piece: str) -> dict[str, Any] | None:
@@ -29,7 +27,7 @@ def comparison_table(result: Mapping[str, Any]) -> pd.DataFrame:
     """
     rows = []
     for row in result["rows"]:
-        times = {p: row["paths"].get(p, {}).get("min_us") for p in _PATHS}
+        times = {p: row["paths"].get(p, {}).get("min_us") for p in PATHS}
         told = {"workload": row["workload"], "threads": row["threads"], **times}
         told |= {"floor": row["floor_us"], "floor_by": row["floor_by"]}
         for other in ("eager", "compiled"):

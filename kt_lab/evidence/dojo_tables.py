@@ -10,6 +10,7 @@ import pandas as pd
 from kt_lab.stats.intervals import geomean_interval
 
 QUIET = 1.2  # median over least sample, beyond which a visit was disturbed
+PATHS = ("start", "expert", "best", "eager", "compiled", "autotuned")
 REFERENCES = ("start", "eager", "compiled")
 _GROUPS = {"all": (False, True), "single operators": (False,), "fusable chains": (True,)}
 

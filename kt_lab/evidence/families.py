@@ -21,15 +21,21 @@ from kt_lab.keys import carried
 from kt_lab.landscape import Landscape
 from kt_lab.many import across_families
 from kt_lab.runners.racing import ReplayRacer
-from kt_lab.stats.keyed import crossings
+from kt_lab.stats.keyed import crossings, named
 from kt_lab.trial import OK
 
-_FAMILIES = ("Llama 4", "DeepSeek-V3", "DeepSeek-MoE-16B")  # as sources of workloads name them
+FAMILIES = ("Llama 4", "DeepSeek-V3", "DeepSeek-MoE-16B")  # as sources of workloads name them
+WIDE = "wide"  # everything that was recorded, as a list
 
 
 def family(source: str) -> str:
     """Returns whose shape it is, by the source of the workload."""
-    return next((name for name in _FAMILIES if name in source), source.split(",")[0])
+    return next((name for name in FAMILIES if name in source), source.split(",")[0])
+
+
+def expanded(kernel: str) -> str:
+    """Returns the name of the list that a kernel's space was widened to, as published."""
+    return next((n for n in ("pr3952", "published") if n in PUBLISHED.get(kernel, ())), WIDE)
 
 
 def crossed_families(paths: Sequence[Path], *, seed: int) -> list[dict[str, Any]]:
@@ -45,15 +51,14 @@ def crossed_families(paths: Sequence[Path], *, seed: int) -> list[dict[str, Any]
         the guard: regressions (slower than the default by more than 1 %), worst (largest loss;
         infinite: it failed), geomean. None with fewer than two families or visits.
     """
-    tables = {_name(found): found for found in map(Landscape.load, paths)}
+    tables = {named(found): found for found in map(Landscape.load, paths)}
     families = {name: family(x.manifest.get("source", "")) for name, x in tables.items()}
     first = next(iter(tables.values()))
     if len(set(families.values())) < 2 or min(x.visits for x in tables.values()) < 2:
         return []
     crossed = crossings(list(tables.values()))
-    lists: dict[str, set | None] = {"wide": None}
-    if first.kernel in PUBLISHED:
-        name = next(n for n in ("pr3952", "published") if n in PUBLISHED[first.kernel])
+    lists: dict[str, set | None] = {WIDE: None}
+    if (name := expanded(first.kernel)) != WIDE:
         lists[name] = set(published(first.kernel, name)) | {first.space.default}
     rows = []
     for name, listed in lists.items():
@@ -68,10 +73,6 @@ def crossed_families(paths: Sequence[Path], *, seed: int) -> list[dict[str, Any]
             about = {"kernel": first.kernel, "gpu": first.gpu, "list": name}
             rows.append(about | {"tuned": tuned, "ran": ran} | _losses(group))
     return rows
-
-
-def _name(landscape: Landscape) -> str:
-    return f"{landscape.workload.partition('/')[2]} on {landscape.gpu}"
 
 
 def _accepted(landscape: Landscape, row: Any, seed: int) -> bool:

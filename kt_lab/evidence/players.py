@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kt_lab.evidence.dojo_tables import best_so_far, players_table
-from kt_lab.evidence.playing import EXPERT, LIMIT_S, SIZES, measured, open_field, play, sized
+from kt_lab.evidence.playing import LIMIT_S, SIZES, measured, open_field, play, runs, sized
 from kt_lab.evidence.resuming import Rows
 from kt_lab.programs.operators import operators
 from kt_lab.provenance import provenance
@@ -69,10 +69,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         ) as runner:
             field = open_field(runner, threads=args.threads)
             start_us = measured(runner, Config(schedule="")).latency_us
-            for player in args.players:
-                for seed in range(args.seeds if player != EXPERT else 1):
-                    key = {"workload": workload.key, "player": player, "seed": seed}
-                    rows.once(key, lambda f=field, u=start_us, k=key: _row(f, u, k, args.budget))
+            for player, seed in runs(args.players, args.seeds):
+                key = {"workload": workload.key, "player": player, "seed": seed}
+                rows.once(key, lambda f=field, u=start_us, k=key: _row(f, u, k, args.budget))
     result = rows.result
     result["table"] = players_table(result["rows"]).to_dict("records")
     return result

@@ -4,7 +4,7 @@ A player is the name of a registered searcher (`annealing`), or `expert+` and th
 prior holds the schedule of the expert pass, from which it starts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,6 +115,13 @@ def play(
     return tune(searcher, runner, budget=limit, on_trial=on_trial)
 
 
+def runs(players: Sequence[str], seeds: int) -> Iterator[tuple[str, int]]:
+    """Yields every player with every seed; the expert pass, which draws nothing, once."""
+    for player in players:
+        for seed in range(1 if player == EXPERT else seeds):
+            yield player, seed
+
+
 def short_game(
     workload: str, players: Sequence[str], *, threads: int = 1, budget: int, seeds: int = 1
 ) -> dict[str, Any]:
@@ -133,13 +140,10 @@ def short_game(
     rows = []
     with CRunner(workload, threads=threads, protocol=Protocol(limit_s=LIMIT_S)) as runner:
         field = open_field(runner, threads=threads)
-        for player in players:
-            for seed in range(1 if player == EXPERT else seeds):
-                history = play(player, field, budget=budget, seed=seed)
-                points = best_so_far([trial.latency_us for trial in history])
-                rows.append(
-                    {"workload": workload, "player": player, "seed": seed, "points": points}
-                )
+        for player, seed in runs(players, seeds):
+            history = play(player, field, budget=budget, seed=seed)
+            points = best_so_far([trial.latency_us for trial in history])
+            rows.append({"workload": workload, "player": player, "seed": seed, "points": points})
     return {"rows": rows}
 
 

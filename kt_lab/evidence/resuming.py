@@ -12,7 +12,8 @@ class Rows:
     """The rows of one result file.
 
     Attributes:
-        result: Facts, provenance, and `rows`, each with its key; what the file holds.
+        result: Facts, `provenance`, `rows`, each with its key, and, where rows were kept,
+            `resumed`: the provenances that they were measured with; what the file holds.
     """
 
     def __init__(
@@ -23,7 +24,7 @@ class Rows:
         Args:
             path: The file; there need not be one.
             facts: What a row depends on besides its key.
-            provenance: Of this process; kept with the rows that it measures.
+            provenance: Of this process.
             again: Measure everything once more.
         """
         self._path, self._began = path, time.monotonic()
@@ -31,6 +32,9 @@ class Rows:
         same = all(stored.get(name) == value for name, value in facts.items())
         kept = stored.get("rows", []) if same else []
         self.result: dict[str, Any] = {**facts, "rows": kept, "provenance": dict(provenance)}
+        if kept:
+            earlier = [*stored.get("resumed", []), stored["provenance"]]
+            self.result["resumed"] = earlier
 
     def once(self, key: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
         """Measures and stores a row unless one of its key is there."""

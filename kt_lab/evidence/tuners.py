@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.evidence.families import crossed_families
+from kt_lab.evidence.families import WIDE, crossed_families
 from kt_lab.evidence.repeated import (
     GUARDED,
     NAIVE,
@@ -33,7 +33,7 @@ from kt_lab.runners.pool import Pool
 from kt_lab.runners.replay import contention_factor
 from kt_lab.trial import OK, Config
 
-WIDE, DISTINCT, FENCED = "wide", ", distinct", "_acq_rel"
+DISTINCT, FENCED = ", distinct", "_acq_rel"
 _SIZES = (8, 16, 24, 36, 45)  # of the lists of kernels without published ones
 _PER_TUNER = ("agreement", "entropy_bits", "apparent_gain", "confirmed_gain")
 _PER_TUNER += ("true_gain", "regressions", "worst", "timing_s")

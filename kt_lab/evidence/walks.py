@@ -33,9 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Takes the walks, then switches every rule off in turn."""
     numbers = range(args.seed, args.seed + args.walks)
-    asked = [(rule, False, args.mutant_walks) for rule in mutants()]
-    asked += [(rule, True, args.mutant_walks) for rule in mutants(proofs=True)]
+    by_proof = {False: mutants(), True: mutants(proofs=True)}
+    asked = [(rule, proof, args.mutant_walks) for proof in by_proof for rule in by_proof[proof]]
     jobs = [(number, args.length) for number in numbers]
+    caught = {rule for rules in by_proof.values() for rule in rules}
     kinds, wrong = Counter(), []
     for counted, found in _mapped(_walk, jobs, args.processes):
         kinds.update(counted)
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             f"{kind.name}.{rule.name}"
             for kind in KINDS.values()
             for rule in kind.rules
-            if f"{kind.name}.{rule.name}" not in {*mutants(), *mutants(proofs=True)}
+            if f"{kind.name}.{rule.name}" not in caught
         ],
         "provenance": provenance(),
     }

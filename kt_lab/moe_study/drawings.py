@@ -8,7 +8,7 @@ import pandas as pd
 from kt_lab import plots
 from kt_lab.landscape import Landscape
 from kt_lab.moe_study import fences, held_out, layouts, same_launch, sharing, speedups, traffic
-from kt_lab.moe_study.recorded import JAGGED, WEIGHTS, WIDE, by_kernel, expanded
+from kt_lab.moe_study.recorded import JAGGED, WEIGHTS, by_kernel, widened
 from kt_lab.moe_study.tunings import cold_by_list, totals
 from kt_lab.plots import moe_kernels, moe_references, moe_sharing, moe_tunings
 from kt_lab.study import VENUE, Drawing
@@ -50,7 +50,7 @@ def _regrets(
     parts = []
     for kernel, group in by_kernel(found).items():
         if kernel in kernels and len(group) > 1:
-            for name in dict.fromkeys((expanded(kernel), WIDE)):
+            for name in widened(kernel):
                 parts.append(sharing.regrets(group, name, extents=extents))
     table = pd.concat(parts, ignore_index=True)
     if extents:  # shapes that have nobody to share with tell nothing

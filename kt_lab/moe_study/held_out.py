@@ -7,8 +7,9 @@ import pandas as pd
 from kt_lab.evidence.repeated import LOSS
 from kt_lab.landscape import Landscape
 from kt_lab.many import across_families
-from kt_lab.moe_study.recorded import WIDE, by_kernel, expanded, family_of
+from kt_lab.moe_study.recorded import by_kernel, family_of, widened
 from kt_lab.moe_study.sharing import crossed
+from kt_lab.stats.keyed import named
 
 _BY = ["kernel", "list", "tuned", "family", "workload"]
 
@@ -28,10 +29,10 @@ def losses(found: Sequence[Landscape]) -> pd.DataFrame:
     """
     parts = []
     for kernel, group in by_kernel(found).items():
-        families = {f"{x.workload.partition('/')[2]} on {x.gpu}": family_of(x) for x in group}
+        families = {named(x): family_of(x) for x in group}
         if len(set(families.values())) < 2:
             continue
-        for name in dict.fromkeys((expanded(kernel), WIDE)):
+        for name in widened(kernel):
             told = across_families(crossed(group, name), families)
             parts.append(told.assign(kernel=kernel, list=name))
     if not parts:

@@ -6,10 +6,10 @@ import pandas as pd
 
 from kt_lab.landscape import Landscape
 from kt_lab.moe_study.picks import judged_draws, picks, ratio
-from kt_lab.moe_study.recorded import COLWISE, TRANSPOSE, about, default_at, positions
+from kt_lab.moe_study.recorded import COLWISE, TRANSPOSE, WIDE, about, default_at, positions
 
 LAYOUTS = {1: "features first", 2: "tokens first"}
-_LISTS = ("original", "pr3972", "pr3952", "pr4113", "wide")
+_LISTS = ("original", "pr3972", "pr3952", "pr4113", WIDE)
 
 
 def layout_table(found: Sequence[Landscape]) -> pd.DataFrame:
@@ -24,9 +24,9 @@ def layout_table(found: Sequence[Landscape]) -> pd.DataFrame:
     """
     rows = []
     for x in _both(found):
-        single = judged_draws(x, [default_at(x)] * x.visits)
+        single = _best(x, "original")
         for name in _LISTS:
-            best = judged_draws(x, picks(x, positions(x, name)))
+            best = _best(x, name)
             told = ratio(best, single)
             row = {"shape": _shape(x), "layout": LAYOUTS[x.manifest["extents"]["LAYOUT"]]}
             row |= {"list": name, "latency_us": float(best[0])}
@@ -51,7 +51,7 @@ def routes(found: Sequence[Landscape]) -> pd.DataFrame:
     for (gpu, shape), by_layout in pairs.items():
         first, turned = by_layout[1], by_layout[2]
         copy = copies.get((gpu, _columns(first)))
-        for name in ("original", "wide"):
+        for name in ("original", WIDE):
             direct, scale = (_best(x, name) for x in (first, turned))
             ways = {"direct": (0.0, direct)}
             if copy is not None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kt_lab.errors import UnknownName
-from kt_lab.evidence.families import family
+from kt_lab.evidence.families import FAMILIES, WIDE, expanded, family
 from kt_lab.kernels.moe_spaces import PUBLISHED, published
 from kt_lab.landscape import REFERENCE_GPU, Landscape, landscapes
 from kt_lab.trial import OK
@@ -15,8 +15,6 @@ COLUMNS, ROWWISE, COLWISE = "moe_weights_colwise", "jagged_rowwise", "jagged_col
 BLOCKS, TRANSPOSE = "blockwise_quantise", "tokens_transpose"
 KERNELS = (SCALES, CAST, REDUCTION, COLUMNS, ROWWISE, COLWISE, BLOCKS, TRANSPOSE)
 WEIGHTS, JAGGED = (SCALES, CAST, REDUCTION, COLUMNS), (ROWWISE, COLWISE)
-WIDE = "wide"
-_FAMILIES = ("Llama 4", "DeepSeek-V3", "DeepSeek-MoE-16B")
 _FIRST = ("E", "GROUPS", "SKEW", "LAYOUT")  # ascending, as torchao's benchmarks go
 
 
@@ -46,7 +44,7 @@ def _order(landscape: Landscape) -> tuple:
     extents = landscape.manifest["extents"]
     first = tuple(extents.get(name, 0) for name in _FIRST)
     where = family_of(landscape)
-    at = _FAMILIES.index(where) if where in _FAMILIES else len(_FAMILIES)
+    at = FAMILIES.index(where) if where in FAMILIES else len(FAMILIES)
     return KERNELS.index(landscape.kernel), landscape.gpu, at, *first, landscape.workload
 
 
@@ -76,9 +74,9 @@ def lists(kernel: str) -> tuple[str, ...]:
     return (*PUBLISHED.get(kernel, ()), WIDE)
 
 
-def expanded(kernel: str) -> str:
-    """Returns the name of the list that a kernel's space was widened to, as published."""
-    return next((n for n in ("pr3952", "published") if n in PUBLISHED.get(kernel, ())), WIDE)
+def widened(kernel: str) -> tuple[str, ...]:
+    """Returns the lists on which sharing is told: the expanded space and everything, once each."""
+    return tuple(dict.fromkeys((expanded(kernel), WIDE)))
 
 
 def positions(landscape: Landscape, name: str) -> np.ndarray:

@@ -25,9 +25,9 @@ from kt_lab.moe_study.recorded import (
     SCALES,
     WIDE,
     by_kernel,
-    expanded,
+    widened,
 )
-from kt_lab.stats.keyed import compare_keys, crossings, key_values, regret_matrix
+from kt_lab.stats.keyed import compare_keys, crossings, key_values, named, regret_matrix
 
 ORIGINAL, MERGED, MENDED, ONE = "original", "merged", "mended", "one for all"
 _WEIGHTS = {
@@ -93,10 +93,9 @@ def regrets(found: Sequence[Landscape], name: str, *, extents: Sequence[str] = (
         told = grouped.agg(
             regret=lambda r: np.expm1(np.log1p(r).mean()), worst="max"
         ).reset_index()
-    kept = [
-        _alike(found, a, b, extents) for a, b in zip(told["tuned"], told["workload"], strict=True)
-    ]
-    told = told[np.array(kept, dtype=bool)]
+    if extents:
+        rest = {named(x): _without(x.manifest["extents"], extents) for x in found}
+        told = told[told["tuned"].map(rest) == told["workload"].map(rest)]
     for which in (ORIGINAL, MENDED):
         value = key_values(found, keys_of(kernel)[which])
         told[f"shares_{which}"] = told["tuned"].map(value) == told["workload"].map(value)
@@ -106,12 +105,8 @@ def regrets(found: Sequence[Landscape], name: str, *, extents: Sequence[str] = (
     return pd.DataFrame({**{n: [v] * len(told) for n, v in about.items()}, **told.to_dict("list")})
 
 
-def _alike(found: Sequence[Landscape], a: str, b: str, extents: Sequence[str]) -> bool:
-    if not extents:
-        return True
-    shapes = {f"{x.workload.partition('/')[2]} on {x.gpu}": x.manifest["extents"] for x in found}
-    rest = [{n: v for n, v in shapes[w].items() if n not in extents} for w in (a, b)]
-    return rest[0] == rest[1]
+def _without(shape: Mapping[str, int], extents: Sequence[str]) -> frozenset:
+    return frozenset((n, v) for n, v in shape.items() if n not in extents)
 
 
 def keys_of(kernel: str) -> Mapping[str, Key]:
@@ -140,7 +135,7 @@ def compared_keys(found: Sequence[Landscape], *, names: Sequence[str] = ()) -> p
     for kernel, group in by_kernel(found).items():
         if kernel not in KEYS:
             continue
-        for name in names or (expanded(kernel), WIDE):
+        for name in names or widened(kernel):
             values = {n: key_values(group, key) for n, key in keys_of(kernel).items()}
             told = compare_keys(crossed(group, name), values)
             parts.append(told.assign(kernel=kernel, list=name))

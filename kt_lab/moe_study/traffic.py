@@ -12,7 +12,7 @@ import pandas as pd
 
 from kt_lab.landscape import Landscape
 from kt_lab.moe_study.picks import judged_draws, picks
-from kt_lab.moe_study.recorded import JAGGED, about, positions
+from kt_lab.moe_study.recorded import JAGGED, WIDE, about, positions
 from kt_lab.stats.occupancy import occupancy
 from kt_lab.trial import OK
 
@@ -35,7 +35,7 @@ def floors(found: Sequence[Landscape]) -> pd.DataFrame:
     """
     rows = []
     for x in _jagged(found):
-        best = picks(x, positions(x, "wide"))
+        best = picks(x, positions(x, WIDE))
         best_us = float(judged_draws(x, best, resamples=1)[0])
         floor3 = x.manifest["bytes_floor_us"]
         floor5 = floor3 + _second_us(x)

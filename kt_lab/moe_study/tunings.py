@@ -147,8 +147,8 @@ def families(result: dict[str, Any]) -> pd.DataFrame:
 def cold_by_list(result: dict[str, Any]) -> pd.DataFrame:
     """Returns the means of `cold_seconds` over shapes, one row per list, small lists first.
 
-    Lists without their duplicates and those with fenced atomics are left out: the former cost
-    what the guarded tuner pays, the latter what those without fences do.
+    Lists without their duplicates and those with fenced atomics are left out: they are variants
+    of lists that are there.
     """
     table = cold_seconds(result)
     kept = ~table["list"].str.endswith((tuners.DISTINCT, tuners.FENCED))

@@ -75,7 +75,7 @@ def caption_dojo(table: pd.DataFrame) -> str:
     for name in ("eager", "compiled"):
         part = table[table["reference"] == name]
         if len(part):
-            mean = math.exp(np.log(part["ratio"]).mean())
+            mean = _geometric_mean(part["ratio"])
             lost = int((part["ratio"] > 1).sum())
             told.append(f"{_LOOKS[name][2]} {mean:.2f} ({lost} of {len(part)} lost)")
     disturbed = int(table.drop_duplicates(["workload", "threads"])["disturbed"].sum())
@@ -138,7 +138,7 @@ def caption_players(table: pd.DataFrame) -> str:
     """Returns the caption of `plot_players`, from its data."""
     most = int(table["programs"].max())
     ends = table[table["programs"] == most].groupby("player")["median"]
-    means = ends.agg(lambda m: math.exp(np.log(m).mean())).sort_values()
+    means = ends.agg(_geometric_mean).sort_values()
     told = [f"{searcher_style(n).label} {v:.2f}" for n, v in means.items() if np.isfinite(v)]
     operators = counted(table["workload"].nunique(), "operator")
     seeds = counted(int(table["seeds"].max()), "seed")
@@ -149,6 +149,10 @@ def caption_players(table: pd.DataFrame) -> str:
         "players of an operator share one reading of each program, which favours nobody but makes "
         "the lowest readings too low."
     )
+
+
+def _geometric_mean(ratios: pd.Series) -> float:
+    return math.exp(np.log(ratios).mean())
 
 
 def _handle(color: str, marker: str, label: str) -> Line2D:

@@ -6,14 +6,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from kt_lab.plots.atlas import is_narrow_figure
+from kt_lab.plots.atlas import COLORS, is_narrow_figure
 from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.moe_look import percent_axis, row_axis, shape
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import QUIET, SMALL, new_figure
 from kt_lab.stats.tables import check_columns
 
-_COLORS = ("#0173B2", "#DE8F05", "#029E73", "#D55E00", "#CC78BC", "#CA9161", "#56B4E9")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _SEMANTICS = {
     "acq_rel": ("#D55E00", "s", "acquire-release"),
@@ -41,7 +40,7 @@ def plot_fences(costs: pd.DataFrame, gains: pd.DataFrame) -> Figure:
     for i, name in enumerate(names):
         told = costs[costs["workload"] == name].groupby("BLOCK_N")["cost"].median()
         at = [tiles.index(n) for n in told.index]
-        color, marker = _COLORS[i % len(_COLORS)], _MARKERS[i % len(_MARKERS)]
+        color, marker = COLORS[i % len(COLORS)], _MARKERS[i % len(_MARKERS)]
         left.plot(at, told, color=color, marker=marker, ms=3.2, lw=0.9,
                   label=shape("moe_weights_atomic", name))  # fmt: skip
     left.axhline(0, color=QUIET, lw=0.8)

@@ -21,6 +21,7 @@ _LOOKS = {
     "DeepSeek-V3": ("#D55E00", "s"),
     "DeepSeek-MoE-16B": ("#029E73", "^"),
 }
+_OTHER = (INK, "D")
 
 
 def plot_regrets(regrets: pd.DataFrame) -> Figure:
@@ -121,9 +122,10 @@ def plot_held_out(losses: pd.DataFrame) -> Figure:
     groups = list(away[["kernel", "list"]].drop_duplicates().itertuples(index=False))
     fig = new_figure(height=1.0 + 0.2 * len(groups))
     ax = fig.subplots()
-    families = [name for name in _LOOKS if (away["tuned"] == name).any()]
+    tuned = away["tuned"].unique()
+    families = [*(n for n in _LOOKS if n in tuned), *(n for n in tuned if n not in _LOOKS)]
     for row in away.itertuples():
-        color, marker = _LOOKS.get(row.tuned, (INK, "D"))
+        color, marker = _LOOKS.get(row.tuned, _OTHER)
         y = groups.index((row.kernel, row.list)) + 0.2 * (families.index(row.tuned) - 1)
         bad = {"mfc": color if row.regressed else "white", "mew": 0.8}
         ax.plot([1 + row.loss], [y], ls="none", marker=marker, color=color, ms=3.8, **bad)
@@ -132,11 +134,11 @@ def plot_held_out(losses: pd.DataFrame) -> Figure:
     low, high, log = ratio_limits(1 + away["loss"][np.isfinite(away["loss"])])
     set_ratio_axis(ax.xaxis, low, high, log=log)
     ax.set_xlabel("latency over the original config's")
+    looks = {name: _LOOKS.get(name, _OTHER) for name in families}
     handles = [
-        Line2D([], [], ls="none", color=_LOOKS[n][0], marker=_LOOKS[n][1], ms=3.8, mfc="white",
-               label=f"tuned on {n}")
-        for n in families
-    ]  # fmt: skip
+        Line2D([], [], ls="none", color=c, marker=m, ms=3.8, mfc="white", label=f"tuned on {n}")
+        for n, (c, m) in looks.items()
+    ]
     filled = Line2D([], [], ls="none", color=INK, marker="o", ms=3.8, label="a regression")
     legend_above(fig, [*handles, filled], handle_length=1)
     return fig

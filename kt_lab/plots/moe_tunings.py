@@ -191,5 +191,5 @@ def caption_cold(cold: pd.DataFrame) -> str:
         "recorded time of each config alone, duplicates included for the default tuner, which "
         f"takes {naive.min():.0f} to {naive.max():.0f} times as long as the one original config "
         f"on published lists; the guarded tuner, which compiles the same list on 16 processes "
-        f"and times each program once, {guarded.min():.1f} to {guarded.max():.1f} times."
+        f"and times each program under one name, {guarded.min():.1f} to {guarded.max():.1f} times."
     )

@@ -12,6 +12,9 @@ from kt_lab.programs.affine import Affine
 from kt_lab.programs.ir import Address, Buffer, Program, Ref, refs_of
 from kt_lab.programs.surgery import extents_above, ops, scopes_above
 
+# Per dimension the least index, affine in the scopes above a nest, and the extent.
+Box = tuple[tuple[Affine, int], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -163,30 +166,24 @@ def is_local(program: Program, name: str, address: Address) -> bool:
     return within and is_covered(program, name, address)
 
 
-def footprint(
-    program: Program, name: str, address: Address
-) -> tuple[tuple[Affine, int], ...] | None:
-    """Returns the box of a buffer that one iteration of a scope touches.
+def footprint(touched: Sequence[Access], above: int) -> Box | None:
+    """Returns the box of a buffer that accesses touch while some scopes stand still.
 
     Args:
-        program: The program.
-        name: The buffer.
-        address: The scope, or () for the whole program.
+        touched: Accesses to one buffer.
+        above: How many scopes, outermost first, stand still; all of the accesses share them.
 
     Returns:
-        Per dimension the least index, affine in the iterators of the scope and those above it, and
-        the box's extent; None when nothing touches the buffer or the accesses move apart as
-        these iterators run.
+        Per dimension the least index, affine in the iterators of these scopes, and the box's
+        extent; None when there is no access or they move apart as these iterators run.
     """
-    size = len(address)
-    touched = [a for a in accesses(program, address) if a.ref.buffer == name]
     box = []
     for column in zip(*(a.ref.indices for a in touched), strict=True):
-        if len({Affine(0, index.coefficients[:size]) for index in column}) != 1:
+        if len({Affine(0, index.coefficients[:above]) for index in column}) != 1:
             return None
-        ends = [_without(i, size).bounds(a.extents) for i, a in zip(column, touched, strict=True)]
+        ends = [_without(i, above).bounds(a.extents) for i, a in zip(column, touched, strict=True)]
         low, high = min(e[0] for e in ends), max(e[1] for e in ends)
-        box.append((Affine(low, column[0].coefficients[:size]), high - low + 1))
+        box.append((Affine(low, column[0].coefficients[:above]), high - low + 1))
     return tuple(box) or None
 
 

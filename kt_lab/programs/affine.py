@@ -41,10 +41,6 @@ class Affine:
         """Returns the factor of one iterator, 0 when the form does not depend on it."""
         return self.coefficients[depth] if depth < len(self.coefficients) else 0
 
-    def is_iterator(self, depth: int) -> bool:
-        """Tells whether the form is exactly `{depth}`."""
-        return self == Affine.iterator(depth)
-
     def plus(self, other: "Affine | int") -> "Affine":
         """Returns the sum with another form or an integer."""
         if isinstance(other, int):

@@ -2,10 +2,10 @@
 
 A compiler keeps a local array in registers only when it sees early on that every access is at a
 fixed place. With `omp simd` it does not: gcc 12.2 vectorises after that, and then writes the tile
-of a matrix product back to memory in every step, at 2.6 times the cost. What is written as
-vectors needs no vectoriser. The type is an extension that gcc and clang share. Predictive
-commoning is switched off: it keeps single numbers from one step for the next (a convolution's
-neighbouring pixels) where only vectors should be, which costs 25 %.
+of a matrix product back to memory in every step. What is written as vectors needs no vectoriser.
+The type is an extension that gcc and clang share. Predictive commoning is switched off: it keeps
+single numbers from one step for the next (a convolution's neighbouring pixels) where only vectors
+should be.
 """
 
 from collections.abc import Iterable

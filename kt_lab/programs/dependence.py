@@ -101,12 +101,17 @@ def conflict(program: Program, first: Access, second: Access) -> Conflict | None
     return None if found is None else Conflict(first, second, found)
 
 
+def may_coincide(found: Distance) -> bool:
+    """Tells whether both accesses may happen while all of some shared scopes stand still."""
+    return all(d in (0, None) for d in found)
+
+
 def may_carry(found: Distance, depth: int) -> bool:
     """Tells whether iterations of the scope at a depth may depend on each other.
 
     That is: outer scopes may be at the same iteration while the one at `depth` is at another.
     """
-    return all(d in (0, None) for d in found[:depth]) and found[depth] != 0
+    return may_coincide(found[:depth]) and found[depth] != 0
 
 
 def may_cross(found: Distance, outer: int) -> bool:
@@ -115,7 +120,7 @@ def may_cross(found: Distance, outer: int) -> bool:
     That is: one scope may be at a later and the other at an earlier iteration (a direction of
     <,> or >,<) while the scopes outside are at the same.
     """
-    if not all(d in (0, None) for d in found[:outer]):
+    if not may_coincide(found[:outer]):
         return False
     first, second = found[outer], found[outer + 1]
     if first == 0 or second == 0:
@@ -129,7 +134,7 @@ def may_precede(found: Distance, depth: int) -> bool:
     For accesses of two adjacent scopes, with the scopes at `depth` counted as shared: fusing them
     would run `second` before `first`.
     """
-    if not all(d in (0, None) for d in found[:depth]):
+    if not may_coincide(found[:depth]):
         return False
     return found[depth] is None or found[depth] < 0
 

@@ -11,6 +11,7 @@ import math
 
 from kt_lab.programs.draft import Draft
 from kt_lab.programs.ir import Address, Op, Program, Ref, Scope, refs_of
+from kt_lab.programs.moves.base import scopes
 from kt_lab.programs.moves.expansion import EXPANDED
 from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
 from kt_lab.programs.storage_plan import cost, keep_close, recompute, reuse
@@ -21,7 +22,7 @@ _LONG = 256  # iterations of a reduction that are worth them
 _CHUNK = 8192  # iterations of a flat loop that a thread takes at a time
 _UNROLLED = 64  # operations, and lanes of a vector, that are repeated in place of a loop
 _STREAMED = 16 << 20  # bytes of a result from which on it passes the caches by
-# Nanoseconds of one operation and one access in a vector loop: right within a factor of three.
+# Nanoseconds of one operation and one access in a vector loop, roughly.
 _OPERATION_NS, _ACCESS_NS = 0.03, 0.05
 
 
@@ -109,7 +110,7 @@ def _touched(draft: Draft, at: Address) -> set[str]:
 def _expand(draft: Draft) -> None:
     """Writes short nests of a sum out, from the inside: then what is around them is innermost."""
     inside = {c.op[: len(c.root)] for c in contractions(draft.program)}
-    for at, node in reversed(list(_scopes(draft.program))):
+    for at, node in reversed(list(scopes(draft.program))):
         size = math.prod(s.extent for s in _spine(node)) * len(_spine(node)[-1].body)
         within = any(at[: len(root)] == root for root in inside)
         if not within and size <= EXPANDED and len(at) > 1 and _is_sum(node, len(at) - 1):
@@ -153,7 +154,7 @@ def _tile(draft: Draft) -> None:
 
 def _turn_inwards(draft: Draft) -> None:
     """Brings the iterator along neighbours in memory innermost where scopes may change places."""
-    for at, node in list(_scopes(draft.program)):
+    for at, node in list(scopes(draft.program)):
         spine = _spine(node)
         nested = len(at) == 1 or len(draft.body(at[:-1])) > 1
         flat = all(isinstance(op, Op) for op in spine[-1].body)
@@ -188,7 +189,7 @@ def _neighbours(program: Program, scope: Scope, depth: int) -> int:
 def _accumulate(draft: Draft) -> None:
     """Gives long sums several vectors of partial results: no addition waits for another."""
     width = ACCUMULATORS * LANES
-    for at, node in reversed(list(_scopes(draft.program))):
+    for at, node in reversed(list(scopes(draft.program))):
         flat = all(isinstance(op, Op) for op in node.body)
         if not flat or node.extent < _LONG or node.extent % width or _is_heavy(node):
             continue
@@ -243,19 +244,15 @@ def _stream(draft: Draft) -> None:
 # -- marks ------------------------------------------------------------------------------------
 
 
-def _scopes(program: Program):
-    return ((at, node) for at, node in walk(program) if isinstance(node, Scope))
-
-
 def _vectorise(draft: Draft) -> None:
-    for at, node in list(_scopes(draft.program)):
+    for at, node in list(scopes(draft.program)):
         if node.extent > 1 and all(isinstance(child, Op) for child in node.body):
             draft.play("vectorise", at)
 
 
 def _unroll(draft: Draft) -> None:
     """Repeats the loops of tiles: what then moves with no iterator can stay in registers."""
-    for at, node in reversed(list(_scopes(draft.program))):
+    for at, node in reversed(list(scopes(draft.program))):
         inner = [n for _, n in walk(draft.program, at) if isinstance(n, Scope)]
         small = all(n.extent <= _UNROLLED for n in inner)
         sums = any(_is_reduced(op, len(at) - 1) for _, op in ops(draft.program, at))
@@ -265,7 +262,7 @@ def _unroll(draft: Draft) -> None:
 
 def _chunk(draft: Draft, threads: int, region_us: float) -> None:
     """Cuts flat loops in two, so that threads can run outside of vectors."""
-    for at, node in list(_scopes(draft.program)):
+    for at, node in list(scopes(draft.program)):
         flat = all(isinstance(op, Op) for op in node.body)
         shallow = all(node_at(draft.program, at[:n]).extent == 1 for n in range(1, len(at)))
         if flat and shallow and work_us(draft.program, at) > region_us:

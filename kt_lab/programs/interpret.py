@@ -83,6 +83,15 @@ def interpret(
     return {b.name: run.stores[b.name].reshape(b.shape) for b in program.of_kind("out")}
 
 
+def input_of(buffer: Buffer, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the array of an `in` buffer, or raises ProgramError: it is missing or misshapen."""
+    given = np.asarray(inputs[buffer.name]) if buffer.name in inputs else None
+    if given is None or given.shape != buffer.shape:
+        found = "nothing" if given is None else given.shape
+        raise ProgramError(f"input {buffer.name} is an array of {buffer.shape}; got {found}")
+    return given
+
+
 @dataclass(frozen=True, slots=True)
 class _Axis:
     """A scope whose iterations run at once.
@@ -121,11 +130,7 @@ class _Run:
         name, size = buffer.name, buffer.elements
         self.copies[name] = Affine()
         if buffer.kind == "in":
-            given = np.asarray(inputs[name]) if name in inputs else None
-            if given is None or given.shape != buffer.shape:
-                found = "nothing" if given is None else given.shape
-                raise ProgramError(f"input {name} is an array of {buffer.shape}; got {found}")
-            self.stores[name] = given.astype(dtype).ravel()
+            self.stores[name] = input_of(buffer, inputs).astype(dtype).ravel()
             return
         here = home(self.program, name) if buffer.place in ("stack", "reg") else ()
         for depth, scope in enumerate(scopes_above(self.program, (*here, 0))):

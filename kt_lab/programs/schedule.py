@@ -60,11 +60,6 @@ def apply_move(program: Program, move: Move) -> Program:
     return result
 
 
-def check(program: Program, move: Move) -> None:
-    """Raises ProgramError, naming the law, when a move is not legal."""
-    apply_move(program, move)
-
-
 def inverse(program: Program, move: Move) -> Move | None:
     """Returns the move that takes the result of a legal move back to the same text.
 

@@ -5,9 +5,8 @@ from kt_lab.programs.ir import Binary, Call, Expr, refs_of
 from kt_lab.programs.schedule import possible_moves
 from kt_lab.programs.surgery import ops
 
-_LOCAL_BYTES = (
-    1 << 19
-)  # of all local variables together; what C is generated from allows twice that
+# Of all local variables together: half of what C may have, `emit_c.STACK_BYTES`.
+_LOCAL_BYTES = 1 << 19
 _CHEAP = 2  # operations that computing something again may cost
 
 

@@ -209,6 +209,11 @@ def split_dim(program: Program, name: str, position: int, inner: int) -> Program
     return Program(program.name, header, tuple(body))
 
 
+def is_made(name: str) -> bool:
+    """Tells whether a name is one of t0, t1, .., which moves give to the temporaries they make."""
+    return bool(_MADE.fullmatch(name))
+
+
 def fresh_name(program: Program) -> str:
     """Returns the first of t0, t1, .. that no buffer bears."""
     taken = {buffer.name for buffer in program.buffers}
@@ -226,7 +231,7 @@ def canonical(program: Program) -> Program:
     for _, op in ops(program):
         used.update(dict.fromkeys(ref.buffer for ref in (*refs_of(op.expr), op.target)))
     temporaries = [program.buffer(n) for n in used if program.buffer(n).kind == "tmp"]
-    made = [b.name for b in temporaries if _MADE.fullmatch(b.name)]
+    made = [b.name for b in temporaries if is_made(b.name)]
     fixed = {b.name for b in program.buffers if b.kind != "tmp"} | used.keys() - set(made)
     free = (name for n in itertools.count() if (name := f"t{n}") not in fixed)
     names = {name: next(free) for name in made}

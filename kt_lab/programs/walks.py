@@ -25,7 +25,6 @@ Arrays = Mapping[str, np.ndarray]
 Execute = Callable[[Program, Arrays, int], Arrays]
 
 LENGTH = 30  # moves of a walk at most
-TOLERANCE = 1e-9  # of float64 sums in another order
 SEEDS = (0, 1)  # of the interpreter: lock step, and backwards
 _TRIES = 20  # how often a walk looks for one more legal move
 

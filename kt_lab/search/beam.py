@@ -7,7 +7,6 @@ hill climbing that moves to the best of a few neighbours as soon as one is faste
 neighbourhoods of programs (20 to 300 schedules) are too large to be measured whole at each step.
 """
 
-import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,7 +45,7 @@ class BeamSearch(ChainSearcher):
     def _chain(self, rng: np.random.Generator) -> Chain:
         width, origin = self.options.width, "start"
         handicap = 1 - self.options.min_improvement  # of those kept, lest noise moves the beam
-        while fresh := list(itertools.islice(iter(self._start, None), width)):
+        while fresh := self._starting(width):
             left, known, beam = {}, {}, []
             while fresh:
                 known |= zip(fresh, (yield origin, fresh), strict=True)

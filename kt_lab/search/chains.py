@@ -142,6 +142,10 @@ class ChainSearcher(Searcher):
         """Returns a config nobody has: the default, the prior's, then uniform; None at the end."""
         return next((c for c in self._starts if self._is_new(c)), None)
 
+    def _starting(self, n: int) -> list[Config]:
+        """Returns n of these, fewer at the end."""
+        return list(itertools.islice(iter(self._start, None), n))
+
     def _same(self, config: Config) -> Config:
         """Returns the first config met that has this one's key; without keys, itself."""
         key = getattr(self.space, "key", None)

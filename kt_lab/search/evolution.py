@@ -7,7 +7,6 @@ parents and children ("plus" selection), so a good config is never lost, as it m
 `kt_lab.search.genetic`, which is Kernel Tuner's and for parameters.
 """
 
-import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,12 +38,11 @@ class Evolution(ChainSearcher):
 
     def _chain(self, rng: np.random.Generator) -> Chain:
         size, known, self._generation = self.options.population, {}, 0
-        starts, origin = iter(self._start, None), "start"
-        fresh = list(itertools.islice(starts, size))
+        fresh, origin = self._starting(size), "start"
         while fresh:
             known |= zip(fresh, (yield origin, fresh), strict=True)
             known = {config: known[config] for config in sorted(known, key=known.get)[:size]}
-            fresh = self._breed(list(known), rng) or list(itertools.islice(starts, 1))
+            fresh = self._breed(list(known), rng) or self._starting(1)
             self._generation, origin = self._generation + 1, "generation"
 
     def _breed(self, ranked: list[Config], rng: np.random.Generator) -> list[Config]:

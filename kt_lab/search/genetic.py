@@ -19,7 +19,6 @@ of its hyperparameters (Willemsen et al., "Tuning the Tuner", arXiv 2509.26300):
 Children that were measured before are free, as in Kernel Tuner. A generation is proposed at once.
 """
 
-import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,7 +58,7 @@ class Genetic(ChainSearcher):
 
     def _chain(self, rng: np.random.Generator) -> Chain:
         size, evaluated = self._population(), 0
-        rows = [self.space.row(c) for c in itertools.islice(iter(self._start, None), size)]
+        rows = [self.space.row(c) for c in self._starting(size)]
         for generation in range(self.options.generations):
             if not rows:
                 return

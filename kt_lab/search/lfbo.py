@@ -7,7 +7,6 @@ configs that have unmeasured ones. Without a forest (all readings good, or all f
 """
 
 import importlib
-import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,12 +43,11 @@ class LFBOSearch(ChainSearcher):
         importlib.import_module("sklearn.ensemble")  # here, so that no ask is charged for it
 
     def _chain(self, rng: np.random.Generator) -> Chain:
-        starts, origin = iter(self._start, None), "start"
-        fresh = list(itertools.islice(starts, self.options.initial))
+        fresh, origin = self._starting(self.options.initial), "start"
         while fresh:
             yield origin, fresh
             pool, origin = self._pool(rng), "model"
-            fresh = self._chosen(pool, rng) if pool else list(itertools.islice(starts, 1))
+            fresh = self._chosen(pool, rng) if pool else self._starting(1)
 
     def _pool(self, rng: np.random.Generator) -> list[Config]:
         """Returns the new configs round the fastest ones that have any."""

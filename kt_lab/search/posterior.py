@@ -118,9 +118,9 @@ def _loss(theta: np.ndarray, prior: np.ndarray, apart: np.ndarray, y: np.ndarray
     bent = slope * (5.0 / 3.0) * (1.0 + distance) * np.exp(-distance)
     by_length = apart.reshape(len(inverse), -1) @ bent.ravel() * inverse
     gradient = np.append(by_length, noise * np.trace(slope))
-    off = (theta - prior) / np.append(np.full(len(inverse), _SPREAD), 1.0)
-    deviations = off / np.append(np.full(len(inverse), _SPREAD), 1.0)
-    return loss + 0.5 * off @ off, gradient + deviations, centre, variance
+    spread = np.append(np.full(len(inverse), _SPREAD), 1.0)
+    off = (theta - prior) / spread
+    return loss + 0.5 * off @ off, gradient + off / spread, centre, variance
 
 
 class Posterior:

@@ -172,10 +172,10 @@ class ScoutSearch(Searcher):
     # -- candidates ---------------------------------------------------------------------------
 
     def _offer(self, rows: np.ndarray) -> None:
-        """Makes rows the candidates, in random order, so that ties are broken by the seed."""
+        """Makes unseen rows the candidates, in random order: ties are broken by the seed."""
         self._pool = self._rng.permutation(rows)
         self._index = {tuple(row): i for i, row in enumerate(self._pool.tolist())}
-        self._free = np.asarray([row not in self._at for row in self._index], dtype=bool)
+        self._free = np.ones(len(rows), dtype=bool)
         self._pool_x = self._features(self._pool)
 
     def _renew(self) -> None:

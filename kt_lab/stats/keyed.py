@@ -25,7 +25,7 @@ CELL = ["visit", "workload"]
 
 def key_values(landscapes: Sequence[Landscape], key: Key) -> dict[str, tuple]:
     """Returns a key's value by workload, named as in `crossings`."""
-    return {_name(x): key(_workload(x), gpu=x.gpu) for x in landscapes}
+    return {named(x): key(workload_of(x), gpu=x.gpu) for x in landscapes}
 
 
 def crossings(landscapes: Sequence[Landscape]) -> pd.DataFrame:
@@ -48,7 +48,7 @@ def crossings(landscapes: Sequence[Landscape]) -> pd.DataFrame:
     for x in landscapes:
         at, own = _recorded(x), x.space.default
         held = {c: at[t] for c in configs if (t := carried(c, own)) in at}
-        part = pd.DataFrame({"workload": _name(x), "config": list(held)})
+        part = pd.DataFrame({"workload": named(x), "config": list(held)})
         part = part.assign(optimum_us=x.optimum_us, default=[c == own for c in held])
         rows = list(held.values())
         for visit in range(min(x.visits for x in landscapes)):
@@ -57,11 +57,13 @@ def crossings(landscapes: Sequence[Landscape]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _name(landscape: Landscape) -> str:
+def named(landscape: Landscape) -> str:
+    """Returns what tables call a landscape among those of its kernel: "4096x640 on h200"."""
     return f"{landscape.workload.partition('/')[2]} on {landscape.gpu}"
 
 
-def _workload(landscape: Landscape) -> Workload:
+def workload_of(landscape: Landscape) -> Workload:
+    """Returns the workload that was recorded, as the manifest tells it."""
     told, name = landscape.manifest, landscape.workload.partition("/")[2]
     return Workload(landscape.kernel, name, told["extents"], told["dtype"])
 

@@ -109,7 +109,7 @@ class ProgramSession:
         """
         record = str(move)
         program = apply_move(self.program, Move.parse(record))
-        self._enter(record, program)
+        self.states.append(self._told(record, program))
         return self.states[-1]
 
     def undo(self) -> None:
@@ -153,9 +153,6 @@ class ProgramSession:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
-
-    def _enter(self, record: str, program: Program) -> None:
-        self.states.append(self._told(record, program))
 
     def _told(self, record: str, program: Program) -> State:
         found = self._read.get(to_text(program))

@@ -133,6 +133,19 @@ def test_rows_of_other_facts_are_measured_again(tmp_path):
         assert [row["value"] for row in rows.result["rows"]] == [expected]
 
 
+def test_rows_that_are_kept_keep_the_provenance_they_were_measured_with(tmp_path):
+    for commit in ("a", "b", "c"):
+        rows = Rows(tmp_path / "rows.json", {}, {"commit": commit}, again=False)
+        rows.once({"workload": commit}, dict)
+    assert rows.result["provenance"] == {"commit": "c"}
+    assert rows.result["resumed"] == [{"commit": "a"}, {"commit": "b"}]
+
+
+def test_one_visit_cannot_choose_and_judge(tmp_path):
+    with pytest.raises(UsageError, match=r"visits must be >= 2.*--visits 1"):
+        dojo.run(asked(dojo, tmp_path / "dojo.json", "--visits", 1))
+
+
 def test_visits_merge_to_the_median_of_their_least_samples():
     found = merged([{"a": [1.0, 2.0], "b": [5.0]}, {"a": [3.0, 3.0]}, {"a": [2.0, 2.0]}])
     assert found["a"]["min_us"] == 2.0

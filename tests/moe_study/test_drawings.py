@@ -6,7 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from kt_lab import plots
 from kt_lab.errors import UsageError
-from kt_lab.moe_study import drawings
+from kt_lab.moe_study import drawings, held_out
 from kt_lab.plots import moe_kernels, moe_references, moe_sharing, moe_tunings
 
 PLOTS = {
@@ -57,6 +57,14 @@ def test_a_figure_is_drawn_from_what_was_saved_at_any_width(draw, name, tmp_path
     assert_within_the_page(again)
     with plots.paper(width="column"):
         assert_within_the_page(PLOTS[name](*points.values()))
+
+
+def test_a_family_that_nobody_knew_is_drawn_beside_the_others(noisy):
+    losses = held_out.losses(noisy)
+    losses = losses.assign(tuned=losses["tuned"].replace("Llama 4", "somebody's"))
+    (legend,) = moe_sharing.plot_held_out(losses.assign(own=False)).legends
+    said = [text.get_text() for text in legend.get_texts()]
+    assert said[-2:] == ["tuned on somebody's", "a regression"]
 
 
 def test_a_table_without_its_columns_is_refused():

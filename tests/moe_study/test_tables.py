@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from kt_lab.errors import UnknownName
+from kt_lab.kernels import get_workload
 from kt_lab.moe_study import (
     claims,
     fences,
@@ -31,8 +32,6 @@ def of(landscapes, key):
 
 
 def true_us(landscape, at):
-    from kt_lab.kernels import get_workload
-
     config = landscape.space.configs(landscape.space.enumerate()[[at]])[0]
     return latency_us(config, get_workload(landscape.workload))
 
@@ -299,7 +298,8 @@ def test_speedups_are_alike_by_what_they_gain(exact, result):
 
 def test_what_is_said_of_this_gpu_holds():
     found = recorded.open_study(gpu="h200")
-    told = tunings.totals(tunings.tunings())
+    result = tunings.tunings()
+    told = tunings.totals(result)
     rows = told[told["lists"] == "with the incumbent"]
     assert (rows["regressions"] == 0).all(), "no list that holds the original config regresses"
     large = told[(told["lists"] == "3") & (told["tuner"] == "naive")]
@@ -313,8 +313,18 @@ def test_what_is_said_of_this_gpu_holds():
     assert worst["pr3952"] < 0.01 < 0.1 < worst["wide"], "experts: wide spaces only"
     jagged = sharing.regrets(groups[recorded.COLWISE], "pr3952", extents=("GROUPS", "LAYOUT"))
     assert jagged.loc[jagged["shares_original"], "regret"].max() > 0.05
+    assert not jagged.loc[jagged["tuned"] != jagged["workload"], "shares_mended"].any()
+    families = tunings.families(result)
+    assert families["loss_regressions"].sum() > 0 == families["guarded_regressions"].sum()
+    pull = speedups.pull_request_table(found)
+    assert (pull["low"] > 1).mean() > 0.5, "the expanded lists gain on most shapes"
     weights = [x for x in found if x.kernel in recorded.WEIGHTS]
     many = [x for x in weights if x.manifest["extents"]["E"] >= 16]
     assert (speedups.pull_request_table(many)["wide_share"] > 0.85).all()
+    floors = traffic.floors(found)
+    features = floors[floors["layout"] == 1]
+    assert features["share3"].median() == pytest.approx(0.5, abs=0.05)
+    narrow = features["workload"].str.contains("x1408x")
+    assert features.loc[narrow, "share3"].between(0.2, 0.3).all()
     gains = fences.tile_gains(found)
     assert (gains.loc[gains["semantics"] == "relaxed", "low"] > 0).all()

@@ -7,7 +7,6 @@ from kt_lab.programs.moves import KINDS, Move
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.schedule import (
     apply_move,
-    check,
     inverse,
     legal_moves,
     parse_schedule,
@@ -232,9 +231,9 @@ def test_schedules_replay_strictly_or_leniently():
         replay(start, "split 0 5")
     with pytest.raises(ProgramError, match=r"a move is one of split, merge, .*; got rotate 0"):
         replay(start, "rotate 0")
-    check(start, Move("fuse", (0,)))
+    apply_move(start, Move("fuse", (0,)))
     with pytest.raises(ProgramError, match="neither of the two needs"):
-        check(start, Move("swap", (0,)))
+        apply_move(start, Move("swap", (0,)))
 
 
 def test_legal_moves_are_the_possible_ones_that_apply():

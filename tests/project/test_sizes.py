@@ -9,7 +9,7 @@ FILE_LINES = 320
 FUNCTION_LINES = 55
 # The plan of the house asks for 5,000. The searchers that were asked for take 3,300, live runners
 # and the capture of foreign kernels 3,500. Raised once, for players of schedules and `scout`.
-LIBRARY_LINES = 13_500
+LIBRARY_LINES = 13_150
 FACE_NAMES = 25
 APART = (
     "kt_lab.kernels",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from kt_lab.programs.access import Access, accesses, is_covered, written_names
-from kt_lab.programs.dependence import distance
+from kt_lab.programs.dependence import distance, may_coincide
 from kt_lab.programs.ir import Address, Program, Scope
 from kt_lab.programs.moves.base import FORM, MARKS, PROVEN_MARKS, STORAGE, Kind, Move, Rule, scopes
 from kt_lab.programs.surgery import canonical, children, node_at, plain, replaced, shifted, walk
@@ -99,7 +99,7 @@ def _is_kept(program: Program, move: Move, rest, common: int, first: bool) -> bo
 
     def meet(a: Access, b: Access) -> bool:
         found = distance(a, b, common, meaning.buffer(a.ref.buffer))
-        return found is not None and all(d in (0, None) for d in found)
+        return found is not None and may_coincide(found)
 
     return not any(
         a.ref.buffer == b.ref.buffer and (b.is_write if first else a.is_write) and meet(a, b)

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from kt_lab.programs.access import Access, accesses, is_local
 from kt_lab.programs.dependence import (
-    Distance,
     conflicts,
     distance,
+    may_coincide,
     may_cross,
     may_precede,
 )
@@ -67,12 +67,8 @@ def _turned_by_swap(program: Program, move: Move) -> Iterator[Pair]:
     parts = accesses(program, move.at), accesses(program, _following(move))
     for a, b, buffer in _pairs(program, *parts):
         found = distance(a, b, len(move.at) - 1, buffer)
-        if found is not None and _at_once(found):
+        if found is not None and may_coincide(found):
             yield a, b
-
-
-def _at_once(found: Distance) -> bool:
-    return all(d in (0, None) for d in found)
 
 
 def _turned_by_fuse(program: Program, move: Move) -> Iterator[Pair]:

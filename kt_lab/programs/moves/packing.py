@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from kt_lab.errors import ProgramError
-from kt_lab.programs.access import Access, accesses
+from kt_lab.programs.access import Access, Box, accesses, footprint
 from kt_lab.programs.affine import Affine
 from kt_lab.programs.ir import Address, Buffer, Dim, Op, Program, Ref, Scope
 from kt_lab.programs.moves.base import PROVEN, Kind, Move, Rule, scopes
@@ -23,26 +23,6 @@ from kt_lab.programs.surgery import (
     with_buffers,
     with_reads,
 )
-
-# Per dimension the least index, affine in the scopes above the nest, and the extent.
-Box = tuple[tuple[Affine, int], ...]
-
-
-def _box(reads: list[Access], above: int) -> Box | None:
-    """Returns what a nest below some scopes reads of a buffer, None if it moves within them."""
-    box = []
-    for column in zip(*(a.ref.indices for a in reads), strict=True):
-        outer = {index.coefficients[:above] for index in column}
-        fixed = {Affine(0, factors) for factors in outer}
-        if len(fixed) != 1:
-            return None
-        bounds = [
-            Affine(i.constant, (0,) * above + i.coefficients[above:]).bounds(a.extents)
-            for i, a in zip(column, reads, strict=True)
-        ]
-        low, high = min(b[0] for b in bounds), max(b[1] for b in bounds)
-        box.append((fixed.pop().plus(low), high - low + 1))
-    return tuple(box)
 
 
 def _reads(program: Program, at: Address, name: str) -> list[Access]:
@@ -64,7 +44,7 @@ def _is_worth_a_copy(program: Program, at: Address, name: str) -> bool:
     if buffer.place != "heap" or any(dim.reused for dim in buffer.dims):
         return False
     reads = _reads(program, at, name)
-    box = _box(reads, len(at) - 1)
+    box = footprint(reads, len(at) - 1)
     elements = math.prod(extent for _, extent in box) if box else 1
     times = sum(math.prod(a.extents[len(at) - 1 :]) for a in reads)
     return 1 < elements < times
@@ -72,7 +52,7 @@ def _is_worth_a_copy(program: Program, at: Address, name: str) -> bool:
 
 def _copy(program: Program, move: Move) -> tuple[Buffer, Box]:
     source = program.buffer(move.arguments[0])
-    box = _box(_reads(program, move.at, source.name), len(move.at) - 1)
+    box = footprint(_reads(program, move.at, source.name), len(move.at) - 1)
     dims = tuple(Dim(extent) for _, extent in box if extent > 1)
     above = {scope.mark for scope in scopes_above(program, move.at)}
     place = "stack" if "p" in above else "heap"  # each parallel iteration needs its own

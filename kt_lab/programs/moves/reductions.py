@@ -13,7 +13,6 @@ other, and can be the lanes of a vector. The same move gives a tile of a result 
 accumulators inside an outer loop over the reduced dimension.
 """
 
-import re
 from collections.abc import Iterator
 
 from kt_lab.programs.access import accesses, home
@@ -36,6 +35,7 @@ from kt_lab.programs.surgery import (
     children,
     extents_above,
     fresh_name,
+    is_made,
     node_at,
     ops,
     replaced,
@@ -44,7 +44,6 @@ from kt_lab.programs.surgery import (
 )
 
 PARTIAL_BYTES = 1 << 14  # partial results beyond a third of a first-level cache gain nothing
-_MADE = re.compile(r"t\d+")
 
 
 def _reducing_scope(move: Move) -> Address:
@@ -66,7 +65,7 @@ def _find_splits(program: Program) -> Iterator[Move]:
 
 def _is_partial(program: Program, name: str, address: Address) -> bool:
     """Whether a buffer already holds the partial results of just this scope."""
-    return bool(_MADE.fullmatch(name)) and home(program, name) == address[:-1]
+    return is_made(name) and home(program, name) == address[:-1]
 
 
 def _partial(program: Program, move: Move) -> Buffer:

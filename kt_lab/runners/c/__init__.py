@@ -7,7 +7,7 @@ tasks       what the timing process is asked and answers: Protocol, Reading
 timing      what it does: check against the reference, time in batches
 cache       readings by canonical text, kept across runs
 runner      CRunner, the kt_lab runner of schedules
-library     tuned operators as a C library with a header and a Python wrapper
+bundle      tuned operators as a C library with a header and a Python wrapper
 """
 
 from kt_lab.runners.c.bench import Bench, compile_program, run_program

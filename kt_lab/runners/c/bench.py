@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.emit_c import emit_c, parameters
+from kt_lab.programs.interpret import input_of
 from kt_lab.programs.ir import Program
 from kt_lab.runners.c.memory import Block
 from kt_lab.runners.c.tasks import Binary, Run
@@ -214,8 +215,7 @@ class Bench:
     def _end(self, job: _Job, done: Done) -> None:
         if job.task is not None:
             Path(job.binary.path).unlink(missing_ok=True)
-        found = Done(done.status, done.value, done.error, job.compile_s, done.run_s)
-        self._done.append((job.tag, found))
+        self._done.append((job.tag, replace(done, compile_s=job.compile_s)))
         self._busy -= 1
         self._feed()
 
@@ -239,7 +239,7 @@ def run_program(
     Args:
         program: A legal program.
         inputs: One array per `in` buffer, of its shape; cast to its dtype.
-        bench: Where; None: one for this call alone, which costs half a second.
+        bench: Where; None: one for this call alone, with processes of its own.
 
     Returns:
         The `out` buffers by name.
@@ -248,13 +248,7 @@ def run_program(
         ProgramError: An input is missing or of another shape, or the program does not compile,
             does not end, crashes, or changes memory that is not its own.
     """
-    given = {}
-    for buffer in program.of_kind("in"):
-        array = np.asarray(inputs[buffer.name]) if buffer.name in inputs else None
-        if array is None or array.shape != buffer.shape:
-            found = "nothing" if array is None else array.shape
-            raise ProgramError(f"input {buffer.name} is an array of {buffer.shape}; got {found}")
-        given[buffer.name] = array
+    given = {b.name: input_of(b, inputs) for b in program.of_kind("in")}
     if bench is not None:
         return _one(program, bench, lambda binary: Run(binary, given))
     with Bench() as own:

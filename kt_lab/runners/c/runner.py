@@ -160,8 +160,9 @@ class CRunner:
         """
         from kt_lab.runners.racing import alternating  # pandas, which the workers do without
 
-        texts = [to_text(self.program(config)) for config in configs]
-        programs = {text: self.program(c) for text, c in zip(texts, configs, strict=True)}
+        found = [self.program(config) for config in configs]
+        texts = list(map(to_text, found))
+        programs = dict(zip(texts, found, strict=True))
         binaries: dict[str, Binary] = {}
         for text, program in programs.items():
             self._bench.submit(text, program)

@@ -15,7 +15,7 @@ from kt_lab.programs.operators import error
 from kt_lab.runners.c.memory import Block, Memory
 from kt_lab.runners.c.tasks import Binary, Measure, Protocol, Race, Reading, Run
 
-# A batch of calls is timed in C: a call through ctypes would add a third of a microsecond. It asks
+# A batch of calls is timed in C: a call through ctypes would add its own time to each. It asks
 # OpenMP only in order to be linked with its runtime: the timer stays loaded, so that the runtime
 # does too, whose waiting threads would crash if it went with the program that brought it.
 TIMER = """#include <time.h>
@@ -36,7 +36,7 @@ double kt_time_us(void (*call)(void *const *), void *const *buffers, long count)
     return 1e6 * (double)(to.tv_sec - from.tv_sec) + 1e-3 * (double)(to.tv_nsec - from.tv_nsec);
 }
 """
-# A waiting thread that spins steals the core of whoever works: up to 8 ms lost on a busy machine.
+# A waiting thread that spins steals the core of whoever works.
 # Bound: threads that wait passively on a busy machine may else share one core.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "OMP_DYNAMIC": "false", "OMP_PROC_BIND": "true"}
 _WARM_UPS = 2

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from kt_lab.errors import UsageError
 
-# -O3: with -O2 gcc takes 14 % (softmax) longer to run and as long to compile. No flag here lets a
-# compiler re-associate; without the last two neither a square root nor a branch-free choice would
-# be vectorised.
+# No flag here lets a compiler re-associate; without the last two neither a square root nor a
+# branch-free choice would be vectorised.
 _OPTIMISE = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math")
 # Vector scopes are vectorised all the same. Left to itself gcc 12.2 vectorises some loops wrongly:
 # for 4 by 5 iterations of a[6*i+j+7] = a[6*i+j] it reads ahead of what the last i has written.
