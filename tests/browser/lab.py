@@ -136,6 +136,17 @@ class Lab:
                     found.append(process)
         return found
 
+    def computing(self) -> list[psutil.Process]:
+        """Waits until processes compute runs beside the kernel; returns all of them.
+
+        Runs that were stored before are counted at once, before a process has started.
+        """
+        until = time.monotonic() + PATIENCE_S / 4
+        while len(found := self.processes()) <= ALONE:
+            assert time.monotonic() < until, f"processes compute the runs, got {found}"
+            time.sleep(0.02)
+        return found
+
     def without(self, gone: "list[psutil.Process]") -> list[psutil.Process]:
         """Waits until these processes have ended; returns those that have not."""
         return psutil.wait_procs(gone, timeout=PATIENCE_S / 4)[1]
