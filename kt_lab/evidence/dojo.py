@@ -236,6 +236,8 @@ def _quiet(measure: Callable[[], Any], samples: Callable[[Any], np.ndarray]) -> 
 
     def disturbed(found: Any) -> float:
         table = samples(found)
+        if not table.size:  # no path was right: its error is the answer
+            return 0.0
         return float(np.nanmax(np.median(table, axis=0) / table.min(axis=0)))
 
     tried = []

@@ -79,28 +79,32 @@ _FLOAT = {
     "erf": """static inline float f32_erf(float x)
 {
     float s = x * x;
-    float p = -0.000595350834f;
-    p = p * s + 0.00498588462f;
-    p = p * s - 0.0267616707f;
-    p = p * s + 0.112816806f;
-    p = p * s - 0.376124808f;
-    p = p * s + 1.12837915f;
-    float near = x * p;
+    float g = 6.52742383e-05f; /* erf(x) / x - 1 */
+    g = g * s - 0.000756220543f;
+    g = g * s + 0.00513127632f;
+    g = g * s - 0.0268201735f;
+    g = g * s + 0.112826854f;
+    g = g * s - 0.376125365f;
+    g = g * s + 0.128379151f;
+    float near = x + x * g;
     float a = __builtin_fabsf(x);
     float b = a > 3.95f ? 3.95f : a; /* from here on erf is 1 in float */
-    float q = 0.000194945401f; /* log(1 - erf(b)) */
-    q = q * b - 0.00303368028f;
-    q = q * b + 0.0221897327f;
-    q = q * b - 0.103856291f;
-    q = q * b - 0.637265839f;
-    q = q * b - 1.12762735f;
-    q = q * b - 0.000207018872f;
-    float far = __builtin_copysignf(1.0f - f32_exp(q), x);
-    return a < 0.925f ? near : far;
+    float u = 0.00286450959f; /* (1 - erf(b))^(-1/8) */
+    u = u * b - 0.0188760292f;
+    u = u * b + 0.0739753172f;
+    u = u * b - 0.11128746f;
+    u = u * b + 0.238862142f;
+    u = u * b + 0.052799169f;
+    u = u * b + 1.02179587f;
+    u *= u;
+    u *= u;
+    u *= u;
+    float far = __builtin_copysignf(1.0f - 1.0f / u, x);
+    return a >= 1.2f ? far : near; /* NaN is near */
 }
 """,
 }
-_NEEDS = {"tanh": ("exp",), "erf": ("exp",)}
+_NEEDS = {"tanh": ("exp",)}
 _SHORT = {
     "rsqrt": "1.0{f} / __builtin_sqrt{f}(x)",
     "abs": "__builtin_fabs{f}(x)",
