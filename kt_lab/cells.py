@@ -11,6 +11,7 @@ import pandas as pd
 from kt_lab.budget import Budget
 from kt_lab.capture.searcher import searcher_class
 from kt_lab.landscape import Landscape, load_landscape
+from kt_lab.prior import Prior
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import get_searcher
 from kt_lab.trial import History
@@ -65,13 +66,14 @@ def searcher_kind(algorithm: str, source: str | None) -> type:
     return get_searcher(algorithm) if source is None else searcher_class(source)
 
 
-def run_cell(cell: Cell) -> pd.DataFrame:
+def run_cell(cell: Cell, *, prior: Prior | None = None) -> pd.DataFrame:
     """Computes one run by replay; returns its tidy table (one row per trial)."""
     landscape = recorded(cell.workload, cell.gpu)
     budget = Budget(trials=cell.trials, seconds=cell.seconds)
     runner = ReplayRunner(landscape, seed=cell.seed, compile_lanes=cell.lanes)
     kind = searcher_kind(cell.algorithm, cell.source)
-    searcher = kind(landscape.space, seed=cell.seed, budget=budget, **dict(cell.options))
+    options = dict(cell.options)
+    searcher = kind(landscape.space, seed=cell.seed, budget=budget, prior=prior, **options)
     history = tune(searcher, runner, budget=budget)
     facts = {
         "workload": landscape.workload,

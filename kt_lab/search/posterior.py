@@ -21,6 +21,7 @@ _LENGTH = 0.5  # prior median of a length scale over the square root of the numb
 _SPREAD = 0.5  # prior deviation of the logarithm of a length scale
 _NOISE = -3.0  # prior mean of the logarithm of the noise variance, relative to the signal's
 _SHAPE, _RATE = 2.0, 1.0  # of the inverse gamma prior of the signal's variance
+_TRUST = 0.5  # prior variance of the sources' weights, all together
 _LEAST = 1e-8  # added to the diagonal, and the smallest variance
 _STEPS = 15  # of the optimiser, from the last optimum
 _FEW = 3  # readings below which the priors stand for themselves
@@ -32,7 +33,7 @@ class Scales:
     """The hyper-parameters.
 
     Attributes:
-        groups: For each column the number of its group, shape (columns,).
+        groups: For each column that is not linear the number of its group, shape (columns,).
         theta: Logarithms of the length scales, one per group, then of the noise variance.
         centre: c.
         variance: s squared.
@@ -57,10 +58,19 @@ class Scales:
 
     def kernel(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Returns the correlations of rows of features, shape (len(a), len(b))."""
+        linear = self._linear(a) @ self._linear(b).T
         inverse = np.exp(-self.theta[:-1])[self.groups]
-        a, b = a * inverse, b * inverse
+        a, b = a[:, : len(inverse)] * inverse, b[:, : len(inverse)] * inverse
         squared = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2.0 * (a @ b.T)
-        return _matern(np.sqrt(5.0 * np.maximum(squared, 0.0)))
+        return _matern(np.sqrt(5.0 * np.maximum(squared, 0.0))) + linear
+
+    def diagonal(self, a: np.ndarray) -> np.ndarray:
+        """Returns the correlation of every row with itself, shape (len(a),)."""
+        return 1.0 + (self._linear(a) ** 2).sum(axis=1)
+
+    def _linear(self, a: np.ndarray) -> np.ndarray:
+        found = a[:, len(self.groups) :]
+        return found * math.sqrt(_TRUST / max(found.shape[1], 1))
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
         """Moves to the hyper-parameters that the readings make most probable.
@@ -73,11 +83,12 @@ class Scales:
             return
         prior = Scales.of(self.groups).theta
         apart = np.zeros((len(prior) - 1, len(y), len(y)))
-        for column, group in zip(x.T, self.groups, strict=True):
+        for column, group in zip(x.T[: len(self.groups)], self.groups, strict=True):
             apart[group] += (column[:, None] - column) ** 2
         least, most = np.append(prior[:-1] - 4.0, -12.0), np.append(prior[:-1] + 4.0, 0.0)
+        linear = self._linear(x) @ self._linear(x).T
         found = minimize(
-            lambda theta: _loss(theta, prior, apart, y)[:2],
+            lambda theta: _loss(theta, prior, apart, linear, y)[:2],
             self.theta,
             jac=True,
             method="L-BFGS-B",
@@ -85,27 +96,28 @@ class Scales:
             options={"maxiter": _STEPS},
         )
         self.theta = found.x
-        self.centre, self.variance = _loss(found.x, prior, apart, y)[2:]
+        self.centre, self.variance = _loss(found.x, prior, apart, linear, y)[2:]
 
 
 def _matern(distance: np.ndarray) -> np.ndarray:
     return (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
 
 
-def _loss(theta: np.ndarray, prior: np.ndarray, apart: np.ndarray, y: np.ndarray) -> tuple:
+def _loss(theta, prior, apart: np.ndarray, linear: np.ndarray, y: np.ndarray) -> tuple:
     """Returns minus the logarithm of the posterior, its gradient, and the best c and s squared.
 
     Args:
         theta: See `Scales`.
         prior: Means of theta.
         apart: Squared distances in each group, shape (groups, n, n).
+        linear: Correlations by what sources say, shape (n, n).
         y: Shape (n,).
     """
     n = len(y)
     inverse = np.exp(-2.0 * theta[:-1])
     distance = np.sqrt(5.0 * np.tensordot(inverse, apart, 1))
     noise = math.exp(theta[-1])
-    covariance = _matern(distance)
+    covariance = _matern(distance) + linear
     covariance.flat[:: n + 1] += noise + _LEAST
     factor = cholesky(covariance, lower=True, check_finite=False)
     precision = cho_solve((factor, True), np.eye(n), check_finite=False)
@@ -147,7 +159,7 @@ class Posterior:
         covariance.flat[:: n + 1] += scales.noise
         self._factor[:n, :n] = cholesky(covariance, lower=True, check_finite=False)
         self._cross[:n] = self._solve(scales.kernel(x, pool))
-        self._variance = 1.0 - (self._cross[:n] ** 2).sum(axis=0)
+        self._variance = scales.diagonal(pool) - (self._cross[:n] ** 2).sum(axis=0)
 
     @property
     def full(self) -> bool:
@@ -158,7 +170,8 @@ class Posterior:
         """Adds one config by its features, shape (columns,)."""
         n, scales = self.n, self._scales
         row = self._solve(scales.kernel(self._x[:n], x[None])[:, 0])
-        last = math.sqrt(max(1.0 + scales.noise - row @ row, _LEAST))
+        own = float(scales.diagonal(x[None])[0]) + scales.noise
+        last = math.sqrt(max(own - row @ row, _LEAST))
         self._factor[n, :n], self._factor[n, n] = row, last
         cross = (scales.kernel(x[None], self._pool)[0] - row @ self._cross[:n]) / last
         self._cross[n], self._x[n] = cross, x

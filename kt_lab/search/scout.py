@@ -1,15 +1,19 @@
 """Scout: a Gaussian process that looks at the whole space before every proposal.
 
-1. Starts: the default, the prior's configs, then configs drawn far from all drawn so far
-   (k-means++: with a probability that grows with the squared distance to the nearest of them),
-   until there are `starts` and one has worked. No more configs are under way than have been told,
-   or than there are starts: with many compile lanes the first ones would all be blind.
+1. Starts: the default, then configs drawn far from all drawn so far (k-means++: with a
+   probability that grows with the squared distance to the nearest of them), until there are
+   `starts` and one has worked. Of a prior's workloads with many readings those `starts` configs
+   that together serve them best go first; the configs of the others follow the default. No more
+   configs are under way than have been told, or than there are starts: with many compile lanes
+   the first ones would all be blind.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
 3. Model: `kt_lab.search.posterior` over the columns of `kt_lab.search.features`. Every reading and
    every config under way counts at once; the hyper-parameters are fitted anew whenever the
-   readings have grown by 15 %.
+   readings have grown by 15 %. Of a prior's workloads with readings enough, the mean says what is
+   expected before anything is read, and each is a column by which that is put right
+   (`kt_lab.search.known`): they are believed as far as the readings agree with them.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more
@@ -31,6 +35,7 @@ from scipy.special import log_ndtr
 
 from kt_lab.search.base import Options, Searcher, count, option, prior_configs
 from kt_lab.search.features import Features
+from kt_lab.search.known import Known, bent
 from kt_lab.search.neighbourhood import Row
 from kt_lab.search.posterior import Posterior, Scales
 from kt_lab.search.ucb_pattern import single_thread
@@ -39,6 +44,7 @@ from kt_lab.trial import CENSORED, Proposal, Trial, supersedes
 _FAILED = 0.9  # quantile of the finite values that a failure counts as
 _UNLIKELY = 1e-3  # least probability that a config works
 _FLAT = 1e-3  # smallest bend of the values
+_BELIEF = 10.0  # readings that a prior's scale counts as
 _MOST = 256  # readings that the hyper-parameters are fitted to; the model knows all
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
@@ -149,8 +155,11 @@ class ScoutSearch(Searcher):
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
         self._scales = Scales.of(self._features.groups)
-        first = space.rows([space.default, *prior_configs(space, self.prior)]).tolist()
-        self._queue = deque(map(tuple, first))
+        told = [] if self._listed else prior_configs(space, self.prior)
+        offered = np.concatenate([rows, space.rows(told)]) if told else rows
+        self._known = Known(space, self.prior, offered, count=self.options.starts)
+        default = tuple(space.rows([space.default])[0].tolist())
+        self._queue = deque([*self._known.first, default, *self._known.others])
         self._offer(self._unseen(rows))
 
     def _note(self, row: Row) -> int:
@@ -160,7 +169,7 @@ class ScoutSearch(Searcher):
         self._at[row] = at = len(self._at)
         self._values.append(math.nan)
         self._repetitions.append(None)
-        self._x.append(self._features(np.asarray([row]))[0])
+        self._x.append(self._seen_as(np.asarray([row]))[0])
         if row in self._index:
             self._free[self._index[row]] = False
         if self._posterior is not None and not self._posterior.full:
@@ -176,7 +185,18 @@ class ScoutSearch(Searcher):
         self._pool = self._rng.permutation(rows)
         self._index = {tuple(row): i for i, row in enumerate(self._pool.tolist())}
         self._free = np.ones(len(rows), dtype=bool)
-        self._pool_x = self._features(self._pool)
+        self._pool_x = self._seen_as(self._pool)
+
+    def _seen_as(self, rows: np.ndarray) -> np.ndarray:
+        """Returns what the model sees of rows: features, and what every known source says."""
+        return np.hstack([self._features(rows), self._known(rows)])
+
+    def _expected(self, x: np.ndarray) -> np.ndarray:
+        """Returns what the sources make expect, a logarithm, in deviations; 0 without any."""
+        said = x[:, len(self._features.groups) :]
+        return (
+            said.mean(axis=1) * self._known.scale / self._scale if said.size else np.zeros(len(x))
+        )
 
     def _renew(self) -> None:
         """Draws new candidates from a space that is too large to be looked at as a whole."""
@@ -227,6 +247,8 @@ class ScoutSearch(Searcher):
         if not self._free.any():
             return None
         seen, mean = self._posterior.predict(y)
+        seen = seen + self._expected(np.asarray(self._x))
+        mean = mean + self._expected(self._pool_x)
         deviation = self._posterior.deviation()
         gain = log_improvement((seen[told].min() - mean) / deviation) + np.log(deviation)
         if np.isinf(self._values).any():
@@ -237,7 +259,7 @@ class ScoutSearch(Searcher):
         chosen = int(np.argmax(gain))
         if math.exp(gain[chosen]) * self._scale < self.options.least_gain:
             return None
-        t = self._shift + self._scale * mean[chosen]
+        t = self._scale * (self._shift + mean[chosen])
         t = t if t <= self._bend else self._bend * math.exp(t / self._bend - 1.0)
         return tuple(self._pool[chosen].tolist()), self._best * math.exp(t)
 
@@ -248,13 +270,17 @@ class ScoutSearch(Searcher):
         self._best = values[ok].min()
         t = np.full(len(values), np.nan)
         t[ok] = np.log(values[ok] / self._best)
-        self._bend = bend = max(float(np.median(t[ok])), _FLAT)
-        slow = ok & (t > bend)
-        t[slow] = bend * (1.0 + np.log(t[slow] / bend))
-        self._scale = float(t[ok].std()) or 1.0
-        t[np.isinf(values)] = np.quantile(t[ok], _FAILED)
+        self._bend = max(float(np.median(t[ok])), self._known.bend, _FLAT)
+        t[ok] = bent(t[ok], self._bend)
+        spread = t[ok].var()
+        if self._known.scale:
+            belief = _BELIEF / (_BELIEF + ok.sum())
+            spread += belief * (self._known.scale**2 - spread)
+        self._scale = math.sqrt(spread) or 1.0
+        t[np.isinf(values)] = max(np.quantile(t[ok], _FAILED), 2.0 * self._known.scale)
+        t = t / self._scale - self._expected(np.asarray(self._x))
         self._shift = float(np.nanmean(t))
-        return (t - self._shift) / self._scale
+        return t - self._shift
 
     def _fit(self, x: np.ndarray, y: np.ndarray, told: np.ndarray) -> None:
         """Fits the model anew, over new candidates where the space is large."""

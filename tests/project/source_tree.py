@@ -13,7 +13,7 @@ FLOORS = {
     1: "workload kernels programs",
     2: "landscape ticks roofline formats runners inspect capture store",
     3: "search",
-    4: "tune live journals sessions cells confirm paired keys covering guarded "
+    4: "transfer tune live journals sessions cells confirm paired keys covering guarded "
     "decisions game record provenance experiment",
     5: "stats baseline",
     6: "atlas plots ui cli commands evidence datasheet doctor study studies comparison "

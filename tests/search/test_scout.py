@@ -102,10 +102,11 @@ def test_the_gradient_is_the_differences():
     x, y = rng.random((15, 3)), rng.normal(size=15)
     apart = np.stack([(c[:, None] - c) ** 2 for c in x.T])
     theta, prior = rng.normal(size=4), np.array([0.1, 0.2, 0.3, -3.0])
-    gradient = _loss(theta, prior, apart, y)[1]
+    linear = 0.3 * np.outer(y, y)
+    gradient = _loss(theta, prior, apart, linear, y)[1]
     for i in range(4):
         step = np.eye(4)[i] * 1e-5
-        high, low = (_loss(theta + s, prior, apart, y)[0] for s in (step, -step))
+        high, low = (_loss(theta + s, prior, apart, linear, y)[0] for s in (step, -step))
         assert gradient[i] == pytest.approx((high - low) / 2e-5, rel=1e-4, abs=1e-6)
 
 

@@ -1,0 +1,66 @@
+"""What warm starts come to: geometric means over landscapes, and ratios to cold searches."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.stats.intervals import geomean_interval
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns per mode what is reached after every budget.
+
+    Args:
+        rows: Of `kt-lab evidence warm`: kernel, workload, gpu, mode, budgets and ratios, the
+            latency over the optimum after each budget.
+
+    Returns:
+        Per mode `landscapes`, how many; `geomean` with `low` and `high`, its 95 % interval, for
+        which kernels are resampled, then their landscapes; `worst`, the largest ratio of any.
+    """
+    found = []
+    for mode in dict.fromkeys(row["mode"] for row in rows):
+        own = [row for row in rows if row["mode"] == mode]
+        means = [_mean(own, [row["ratios"][at] for row in own]) for at in _budgets(own)]
+        found.append(
+            {
+                "mode": mode,
+                "landscapes": len(own),
+                "geomean": [mean.estimate for mean in means],
+                "low": [mean.low for mean in means],
+                "high": [mean.high for mean in means],
+                "worst": np.max([row["ratios"] for row in own], axis=0).tolist(),
+            }
+        )
+    return found
+
+
+def compared(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the ratio of every mode's latency to a cold search's, landscape by landscape.
+
+    Args:
+        rows: As for `summary`.
+
+    Returns:
+        Per mode and budget `ratio`, `low` and `high`, over the landscapes that both searched.
+    """
+    cold = {(row["workload"], row["gpu"]): row["ratios"] for row in rows if row["mode"] == "cold"}
+    found = []
+    for mode in dict.fromkeys(row["mode"] for row in rows):
+        own = [r for r in rows if r["mode"] == mode and (r["workload"], r["gpu"]) in cold]
+        for at in _budgets(own) if mode != "cold" else ():
+            ratios = [r["ratios"][at] / cold[r["workload"], r["gpu"]][at] for r in own]
+            mean = _mean(own, ratios)
+            numbers = {"ratio": mean.estimate, "low": mean.low, "high": mean.high}
+            found.append({"mode": mode, "budget": own[0]["budgets"][at]} | numbers)
+    return found
+
+
+def _budgets(rows: Sequence[Mapping[str, Any]]) -> range:
+    return range(len(rows[0]["budgets"])) if rows else range(0)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], ratios: Sequence[float]):
+    return geomean_interval(pd.DataFrame({"kernel": [r["kernel"] for r in rows], "ratio": ratios}))

@@ -1,0 +1,165 @@
+"""What other workloads say of a space's configs, for a model that may trust them or not."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from kt_lab.prior import Prior, PriorReading
+from kt_lab.space import ParameterSpace
+from kt_lab.trial import Config
+
+_ENOUGH = 8  # readings that make a source a function
+_NEAREST = 3  # readings that stand for a config that was not read
+_OCTAVE = 0.5  # distance of a value and its double; two alternatives are 1 apart
+_ALONE = 0.1  # weight of what a config is worth without those chosen before it
+_FAILED = 0.9  # quantile of a source's values that a failure counts as
+
+
+def bent(t: np.ndarray, bend: float) -> np.ndarray:
+    """Returns values with what is above the bend m taken to m (1 + log(t / m))."""
+    return np.where(t > bend, bend * (1.0 + np.log(np.maximum(t, bend) / bend)), t)
+
+
+class Known:
+    """The sources of a prior, one per workload and GPU, as functions of a config.
+
+    The spaces of a kernel differ from workload to workload. So a source is asked for the configs
+    nearest in the parameters that both have; of those that agree in these the fastest counts.
+
+    Attributes:
+        first: Few rows that together serve all sources best, the best for most of them first.
+        others: The configs of sources with too few readings to be functions.
+        bend: The median over sources of the median logarithm of latency over the best; 0 without.
+        scale: The root mean square deviation of the sources' values; 0 without.
+    """
+
+    def __init__(
+        self, space: ParameterSpace, prior: Prior | None, rows: np.ndarray, *, count: int
+    ):
+        """Takes a prior's readings.
+
+        Args:
+            space: Whose configs are asked about.
+            prior: With readings of any number of sources; None: of none.
+            rows: Members of the space from which `first` is chosen, shape (n, parameters).
+            count: Rows that serve all sources, at most.
+        """
+        self.first: list[tuple[int, ...]] = []
+        self.bend, self.scale = 0.0, 0.0
+        apart: dict[tuple[str, str], list[PriorReading]] = {}
+        for reading in prior.readings if prior else ():
+            apart.setdefault((reading.workload, reading.gpu), []).append(reading)
+        told = [(readings, _logarithms(readings)) for readings in apart.values()]
+        rich = [(readings, t) for readings, t in told if _is_rich(t)]
+        if rich:
+            self.bend = float(np.median([np.median(t[np.isfinite(t)]) for _, t in rich]))
+        made = [_source(space, [r.config for r in readings], t, self.bend) for readings, t in rich]
+        self._sources = [source for source in made if source is not None]
+        if self._sources:
+            self.scale = float(np.sqrt(np.mean([s.y.var() for s in self._sources])))
+            self.first = self._portfolio(rows, count, space.row(space.default))
+        poor = [r.config for readings, t in told if not _is_rich(t) for r in readings]
+        kept = space.rows([config for config in dict.fromkeys(poor) if space.contains(config)])
+        self.others: list[tuple[int, ...]] = list(map(tuple, kept.tolist()))
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Returns what every source says of rows, shape (n, sources): logarithms over `scale`."""
+        found = [source.of(rows)[:, None] / self.scale for source in self._sources]
+        return np.hstack([np.empty((len(rows), 0)), *found])
+
+    def _portfolio(
+        self, rows: np.ndarray, count: int, default: np.ndarray
+    ) -> list[tuple[int, ...]]:
+        """Returns rows that serve the sources best, each the one that adds most to those before.
+
+        Greedy choice: see `kt_lab.covering`. Among equals the one most like the default.
+        """
+        rows = rows[np.argsort((rows != default).sum(axis=1), kind="stable")]
+        costs = self(rows)
+        chosen, best = [], np.full(costs.shape[1], costs.max())
+        while len(chosen) < min(count, len(rows)):
+            served = np.minimum(costs, best) + _ALONE * costs
+            served[chosen] = np.inf
+            chosen.append(int(np.argmin(served.sum(axis=1))))
+            best = np.minimum(best, costs[chosen[-1]])
+        return [tuple(rows[at].tolist()) for at in chosen]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Source:
+    """One workload's readings.
+
+    Attributes:
+        tables: Per parameter of the space where its values lie, shape (values, axes).
+        fixed: Where what is constant in the space lies.
+        tree: Where the readings lie.
+        y: Their values, shape (n,).
+    """
+
+    tables: list[np.ndarray]
+    fixed: np.ndarray
+    tree: cKDTree
+    y: np.ndarray
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        parts = [table[rows[:, i]] for i, table in enumerate(self.tables)]
+        x = np.hstack([*parts, np.repeat(self.fixed[None], len(rows), axis=0)])
+        apart, near = self.tree.query(x, k=range(1, min(_NEAREST, len(self.y)) + 1))
+        return np.where(apart[:, 0] < 1e-9, self.y[near[:, 0]], self.y[near].mean(axis=1))
+
+
+def _source(
+    space: ParameterSpace, configs: Sequence[Config], t: np.ndarray, bend: float
+) -> _Source | None:
+    """Returns a source; None where it has no parameter of the space."""
+    columns = {name: [config.get(name) for config in configs] for name in configs[0]}
+    shared = [p.name for p in space.parameters if _fits(p, columns.get(p.name))]
+    fixed = [
+        n for n, v in space.constants.items() if n in columns and _are_numbers([v, *columns[n]])
+    ]
+    if not shared:
+        return None
+    tables, places = [], []
+    for p in space.parameters:
+        words = None if p.ordered else list(p.values)
+        known = p.name in shared
+        tables.append(_placed(p.values, words) if known else np.empty((p.cardinality, 0)))
+        places += [_placed(columns[p.name], words)] if known else []
+    places += [_placed(columns[name], None) for name in fixed]
+    ok = np.isfinite(t)
+    y = bent(np.where(ok, t, 0.0), bend)
+    y[~ok] = np.quantile(y[ok], _FAILED)
+    x, which = np.unique(np.round(np.hstack(places), 9), axis=0, return_inverse=True)
+    least = np.full(len(x), np.inf)
+    np.minimum.at(least, which.ravel(), y)
+    at = _placed([space.constants[name] for name in fixed], None)[:, 0] if fixed else np.empty(0)
+    return _Source(tables, at, cKDTree(x), least)
+
+
+def _placed(values: Sequence[Any], words: Sequence[Any] | None) -> np.ndarray:
+    """Returns where values lie: in octaves, or on an axis per word, shape (n, axes)."""
+    if words is None:
+        return _OCTAVE * np.log2(1.0 + np.abs(np.asarray(values, dtype=float)))[:, None]
+    return np.array([[value == word for word in words] for value in values]) / np.sqrt(2.0)
+
+
+def _fits(parameter, values: Sequence[Any] | None) -> bool:
+    return values is not None and (not parameter.ordered or _are_numbers(values))
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, Real) for value in values)
+
+
+def _logarithms(readings: Iterable[PriorReading]) -> np.ndarray:
+    """Returns the logarithms of latencies over the least, inf for failures."""
+    t = np.array([np.inf if r.latency_us is None else np.log(r.latency_us) for r in readings])
+    return t - t.min() if np.isfinite(t).any() else t
+
+
+def _is_rich(t: np.ndarray) -> bool:
+    return np.isfinite(t).sum() >= _ENOUGH and np.median(t[np.isfinite(t)]) > 0

@@ -1,0 +1,59 @@
+"""Priors from recorded landscapes: whose they are, and never the target's own."""
+
+import pytest
+
+from kt_lab.errors import UnknownName, UsageError
+from kt_lab.landscape import load_landscape
+from kt_lab.transfer import RULES, prior_of, recorded_prior
+
+
+@pytest.fixture(scope="module")
+def target():
+    return load_landscape("rope/4x4096x32x8x128", gpu="h200")
+
+
+def sources(prior):
+    return {(r.workload, r.gpu) for r in prior.readings}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_takes_the_kernels_recordings_that_it_names(target, rule):
+    found = sources(recorded_prior(target, rule=rule))
+    assert found
+    assert {workload.partition("/")[0] for workload, _ in found} == {"rope"}
+    others = {gpu for _, gpu in found} != {"h200"}
+    same = target.workload in {workload for workload, _ in found}
+    assert (others, same) == {
+        "shapes": (False, False),
+        "kernel": (True, False),
+        "twin": (True, True),
+    }[rule]
+
+
+def test_every_reading_of_a_source_is_told_the_fastest_first_and_failures_last(target):
+    source = load_landscape("int4_gemm/1x2048x2048x2048", gpu="h200")
+    readings = prior_of([source], target=target).readings
+    assert len(readings) == source.space.size
+    assert readings[0].config == source.best
+    known = [r.latency_us for r in readings if r.latency_us is not None]
+    assert known == sorted(known)
+    failed = [r.config for r in readings[len(known) :]]
+    assert failed
+    assert all(source.status[source.index(config)] != "ok" for config in failed)
+
+
+def test_the_targets_own_recording_is_refused(target):
+    with pytest.raises(UsageError, match="must not hold the recording that is searched"):
+        prior_of([target], target=target)
+
+
+def test_a_copy_of_the_targets_recording_under_another_name_is_refused(target):
+    copy = load_landscape("rope/4x4096x32x8x128", gpu="h200")
+    copy.manifest = target.manifest | {"workload": "rope/elsewhere"}
+    with pytest.raises(UsageError, match="rope/elsewhere"):
+        prior_of([copy], target=target)
+
+
+def test_an_unknown_rule_is_an_error(target):
+    with pytest.raises(UnknownName, match="kernel, shapes, twin"):
+        recorded_prior(target, rule="friends")
