@@ -35,7 +35,7 @@ def expert_schedule(program: Program, *, threads: int, region_us: float = 50.0) 
         region_us: Microseconds of estimated work from which on a scope is run by all threads.
     """
     draft = Draft(program)
-    _fuse(draft, ())
+    fuse_all(draft)
     _expand(draft)
     _tile(draft)
     _accumulate(draft)
@@ -65,13 +65,13 @@ def work_us(program: Program, at: Address = ()) -> float:
 # -- the order of scopes ----------------------------------------------------------------------
 
 
-def _fuse(draft: Draft, above: Address) -> None:
+def fuse_all(draft: Draft, above: Address = ()) -> None:
     """Joins scopes that share a buffer, neighbours or not, from the outside in."""
     while _fuse_one(draft, above):
         pass
     for k, node in enumerate(draft.body(above)):
         if isinstance(node, Scope):
-            _fuse(draft, (*above, k))
+            fuse_all(draft, (*above, k))
 
 
 def _fuse_one(draft: Draft, above: Address) -> bool:
