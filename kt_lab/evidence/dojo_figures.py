@@ -1,7 +1,7 @@
 """The stored evidence of the dojo as tables and figures, one call each."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,6 +10,7 @@ from kt_lab import plots
 from kt_lab.evidence.dojo_tables import PATHS, players_table, ratios
 from kt_lab.landscape import data_directory
 from kt_lab.plots.dojo import caption_dojo, caption_players, plot_dojo, plot_players
+from kt_lab.plots.training import caption_training, plot_training
 from kt_lab.study import VENUE, Drawing
 
 
@@ -55,3 +56,31 @@ def players_figure(
     with plots.paper(venue, width=width):
         fig = plot_players(table)
     return Drawing(fig, table, caption_players(table))
+
+
+def learners_figure(
+    result: Mapping[str, Any], part: str, *, venue: str = VENUE, width: str = "text"
+) -> Drawing:
+    """Draws one part of `kt-lab evidence learners` as players against programs compiled.
+
+    Args:
+        result: The stored result, or anything with such `rows`.
+        part: curves, transfer or encoders.
+        venue: Of `kt_lab.plots`.
+        width: Of the venue.
+    """
+    return players_figure(
+        {"rows": [row for row in result["rows"] if row["part"] == part]}, venue=venue, width=width
+    )
+
+
+def training_figure(
+    curve: Sequence[Mapping[str, Any]], *, venue: str = VENUE, width: str = "text"
+) -> Drawing:
+    """Draws what training came to, turn by turn; `curve` is that of `kt_lab.policies.train`."""
+    table = pd.DataFrame(curve)
+    for name in ("best", "median"):
+        table[f"{name}_speedup"] = table["start_us"] / table[f"{name}_us"]
+    with plots.paper(venue, width=width):
+        fig = plot_training(table)
+    return Drawing(fig, table, caption_training(table))

@@ -4,7 +4,7 @@ A player is the name of a registered searcher (`annealing`), or `expert+` and th
 prior holds the schedule of the expert pass, from which it starts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,6 +88,7 @@ def play(
     budget: int,
     seed: int,
     cutoff_us: float | None = None,
+    options: Mapping[str, Any] | None = None,
     on_trial: Callable[[Trial], None] | None = None,
 ) -> History:
     """Lets a player measure `budget` different programs.
@@ -98,6 +99,7 @@ def play(
         budget: Programs measured at most, failures included.
         seed: Of the player.
         cutoff_us: What is slower is not timed to the end; None: everything is.
+        options: Of the searcher.
         on_trial: Called with every trial.
     """
     if player == EXPERT:
@@ -110,8 +112,9 @@ def play(
     known = (PriorReading(field.expert, field.expert_us, key, "cpu"),) if helped else ()
     limit = Budget(trials=budget)
     prior = Prior(known, "the expert pass")
-    searcher = make_searcher(name, field.space, seed=seed, budget=limit, prior=prior)
-    runner = _Impatient(field.runner, cutoff_us)
+    more = options or {}
+    searcher = make_searcher(name, field.space, seed=seed, budget=limit, prior=prior, **more)
+    runner = Impatient(field.runner, cutoff_us)
     return tune(searcher, runner, budget=limit, on_trial=on_trial)
 
 
@@ -156,14 +159,17 @@ def finalists(histories: Sequence[History], space: ScheduleSpace, count: int) ->
     return [config for _, config in sorted(found.values(), key=lambda pair: pair[0])[:count]]
 
 
-class _Impatient:
+class Impatient:
     """A runner that stops timing what is hopelessly slow; all else is the other's."""
 
     def __init__(self, runner: CRunner, cutoff_us: float | None):
+        """Takes a runner and microseconds; None: it waits for everything."""
         self._runner, self._cutoff_us = runner, cutoff_us
 
     def __getattr__(self, name: str):
+        """Returns the other's."""
         return getattr(self._runner, name)
 
     def submit(self, proposals: Sequence[Proposal]) -> None:
+        """Asks for what the other measures, with the cut-off."""
         self._runner.submit([replace(p, cutoff_us=self._cutoff_us) for p in proposals])

@@ -9,8 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kt_lab.programs.affine import Affine
+from kt_lab.programs.facts import fact
 from kt_lab.programs.ir import Address, Buffer, Program, Ref, refs_of
 from kt_lab.programs.surgery import extents_above, ops, scopes_above
+
+KEPT = 1 << 13  # answers about two accesses, which most programs one move away share
 
 # Per dimension the least index, affine in the scopes above a nest, and the extent.
 Box = tuple[tuple[Affine, int], ...]
@@ -48,6 +51,7 @@ class Access:
         return self.kind not in ("", "=")
 
 
+@fact
 def accesses(program: Program, address: Address = ()) -> tuple[Access, ...]:
     """Returns the accesses at or below an address in execution order: reads, then the target."""
     found = []
@@ -56,6 +60,23 @@ def accesses(program: Program, address: Address = ()) -> tuple[Access, ...]:
         found += [Access(at, ref, "", extents) for ref in refs_of(op.expr)]
         found.append(Access(at, op.target, op.kind, extents))
     return tuple(found)
+
+
+@fact
+def accesses_to(program: Program, name: str, address: Address = ()) -> tuple[Access, ...]:
+    """Returns the accesses to one buffer at or below an address, in execution order."""
+    if not address:
+        return _by_name(program).get(name, ())
+    size = len(address)
+    return tuple(a for a in accesses_to(program, name) if a.address[:size] == address)
+
+
+@fact
+def _by_name(program: Program) -> dict[str, tuple[Access, ...]]:
+    found: dict[str, list[Access]] = {}
+    for access in accesses(program):
+        found.setdefault(access.ref.buffer, []).append(access)
+    return {name: tuple(of) for name, of in found.items()}
 
 
 def read_names(program: Program, address: Address = ()) -> frozenset[str]:
@@ -127,13 +148,10 @@ def is_radix(form: Affine, depths: Iterable[int], extents: Sequence[int]) -> boo
 
 def touching(program: Program, name: str) -> tuple[Address, ...]:
     """Returns the operations that touch a buffer, in order: its life is from first to last."""
-    return tuple(
-        at
-        for at, op in ops(program)
-        if op.target.buffer == name or any(ref.buffer == name for ref in refs_of(op.expr))
-    )
+    return tuple(dict.fromkeys(a.address for a in accesses_to(program, name)))
 
 
+@fact
 def home(program: Program, name: str) -> Address:
     """Returns the address of the innermost scope that holds every access to a buffer.
 
@@ -187,6 +205,7 @@ def footprint(touched: Sequence[Access], above: int) -> Box | None:
     return tuple(box) or None
 
 
+@fact
 def is_covered(program: Program, name: str, address: Address = ()) -> bool:
     """Tells whether each iteration of a scope writes, by =, what it then reads of a buffer.
 
@@ -199,7 +218,7 @@ def is_covered(program: Program, name: str, address: Address = ()) -> bool:
         name: The buffer.
         address: The scope; accesses outside of it are not looked at.
     """
-    touched = [a for a in accesses(program, address) if a.ref.buffer == name]
+    touched = accesses_to(program, name, address)
     plain = [a for a in touched if a.kind == "="]
     return all(
         any(_covers(write, read, len(address)) for write in plain)
@@ -218,7 +237,7 @@ def is_reusable(program: Program, name: str, position: int) -> bool:
     """
     if program.buffer(name).kind != "tmp":
         return False
-    indices = {a.ref.indices[position] for a in accesses(program) if a.ref.buffer == name}
+    indices = {a.ref.indices[position] for a in accesses_to(program, name)}
     if len(indices) != 1:
         return False
     depth = max(indices.pop().depths, default=-1)
@@ -248,12 +267,12 @@ def _is_sound(program: Program, buffer: Buffer) -> bool:
     shared = buffer.place == "heap" and any(
         marked.intersection(a.ref.indices[k].depths)
         for k in reused
-        for a in accesses(program)
-        if a.ref.buffer == name
+        for a in accesses_to(program, name)
     )
     return not shared
 
 
+@functools.lru_cache(maxsize=KEPT)
 def _covers(write: Access, read: Access, inside: int) -> bool:
     """Whether a write has filled what a later read needs, within the scopes that both share."""
     shared = len(common_prefix(write.address, read.address))

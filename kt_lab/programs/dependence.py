@@ -5,11 +5,12 @@ the first when both touch the same place in storage: an integer where the indice
 where they leave it open. Reused dimensions take no storage, so they force nothing.
 """
 
+import functools
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from kt_lab.programs.access import Access, accesses, common_prefix
+from kt_lab.programs.access import KEPT, Access, accesses, common_prefix
 from kt_lab.programs.ir import Address, Buffer, Program
 
 Distance = tuple[int | None, ...]
@@ -46,6 +47,7 @@ class _Equation:
     step: int
 
 
+@functools.lru_cache(maxsize=KEPT)
 def distance(first: Access, second: Access, common: int, buffer: Buffer) -> Distance | None:
     """Returns by how many iterations `second` is later where both touch the same storage.
 

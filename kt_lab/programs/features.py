@@ -6,17 +6,18 @@ The text is counted as n-grams of its tokens, hashed into a fixed number of colu
 model can also see what the structure does not say.
 """
 
+import functools
+import itertools
 import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 
 import numpy as np
 
-from kt_lab.programs.affine import Affine
-from kt_lab.programs.ir import Buffer, Op, Program, Ref, Scope, refs_of
-from kt_lab.programs.surgery import scopes_above, walk
+from kt_lab.programs.facts import PARTS, Same
+from kt_lab.programs.ir import Program, Scope, refs_of
+from kt_lab.programs.surgery import ops, scopes_above, walk
 from kt_lab.programs.text import to_text
 
 COLUMNS = 64  # that n-grams are hashed into
@@ -81,14 +82,18 @@ def n_grams(program: Program) -> np.ndarray:
     not all add up.
     """
     tokens = _TOKEN.findall(to_text(program).partition("\n")[2])
-    counts = Counter(
-        " ".join(tokens[at : at + n]) for n in GRAMS for at in range(len(tokens) - n + 1)
-    )
-    hashed = np.zeros(COLUMNS)
-    for gram, count in counts.items():
-        code = zlib.crc32(gram.encode())
-        hashed[(code >> 1) % COLUMNS] += (1 if code & 1 else -1) * math.log1p(count)
-    return hashed
+    runs = (zip(*(tokens[k:] for k in range(n)), strict=False) for n in GRAMS)
+    counts = Counter(itertools.chain.from_iterable(runs))
+    columns, signs = zip(*map(_column, counts), strict=True)
+    weights = [s * math.log1p(n) for s, n in zip(signs, counts.values(), strict=True)]
+    return np.bincount(columns, weights=weights, minlength=COLUMNS)
+
+
+@functools.lru_cache(maxsize=PARTS)
+def _column(gram: tuple[str, ...]) -> tuple[int, int]:
+    """Returns the column that an n-gram is hashed into, and its sign."""
+    code = zlib.crc32(" ".join(gram).encode())
+    return (code >> 1) % COLUMNS, 1 if code & 1 else -1
 
 
 def features(program: Program) -> np.ndarray:
@@ -101,24 +106,14 @@ def _work(program: Program) -> dict[str, float]:
     total, inner, traffic = 0, 0.0, 0
     shares: Counter[str] = Counter()
     strides: Counter[str] = Counter()
-    for at, op in walk(program):
-        if not isinstance(op, Op):
-            continue
-        above = scopes_above(program, at)
-        runs = math.prod(scope.extent for scope in above)
+    for at, op in ops(program):
+        above = tuple((scope.extent, scope.mark) for scope in scopes_above(program, at))
+        runs, log, ours, stepped, moved = _work_of(Same(op), Same(program.buffers), above)
         total += runs
-        for mark in _MARKS:
-            shares[f"{mark}_share"] += runs * any(s.mark.startswith(mark) for s in above)
-        last = above[-1] if above else Scope(1, "", (op,))
-        inner += runs * _log(last.extent)
-        vector = last.mark == "v"
-        shares["wide_vector_share"] += runs * (vector and last.extent % _WIDE == 0)
-        shares["reduction_share"] += runs * (op.kind != "=")
-        shares["scalar_reduction_share"] += runs * (op.kind != "=" and not vector)
-        for buffer, offset in _offsets(program, op):
-            step = abs(offset.coefficient(len(above) - 1)) if above else 0
-            strides[("fixed", "unit")[step] if step < 2 else "strided"] += runs
-            traffic += runs * (buffer.place in ("heap", "nt") and step > 0)
+        inner += log
+        traffic += moved
+        shares.update(ours)
+        strides.update(stepped)
     accesses = sum(strides.values())
     return {
         "work": _log(total),
@@ -129,11 +124,23 @@ def _work(program: Program) -> dict[str, float]:
     }
 
 
-def _offsets(program: Program, op: Op) -> Iterator[tuple[Buffer, Affine]]:
-    refs: tuple[Ref, ...] = (op.target, *refs_of(op.expr))
-    for ref in refs:
-        buffer = program.buffer(ref.buffer)
-        yield buffer, buffer.offset(ref.indices)
+@functools.lru_cache(maxsize=PARTS)
+def _work_of(op: Same, buffers: Same, above: tuple[tuple[int, str], ...]) -> tuple:
+    """Returns what one operation under some scopes adds to these features."""
+    op, named = op.of, {buffer.name: buffer for buffer in buffers.of}
+    runs, traffic = math.prod(extent for extent, _ in above), 0
+    extent, mark = above[-1] if above else (1, "")
+    shares = {f"{m}_share": runs * any(a.startswith(m) for _, a in above) for m in _MARKS}
+    shares["wide_vector_share"] = runs * (mark == "v" and extent % _WIDE == 0)
+    shares["reduction_share"] = runs * (op.kind != "=")
+    shares["scalar_reduction_share"] = runs * (op.kind != "=" and mark != "v")
+    strides: Counter[str] = Counter()
+    for ref in (op.target, *refs_of(op.expr)):
+        buffer = named[ref.buffer]
+        step = abs(buffer.offset(ref.indices).coefficient(len(above) - 1)) if above else 0
+        strides[("fixed", "unit")[step] if step < 2 else "strided"] += runs
+        traffic += runs * (buffer.place in ("heap", "nt") and step > 0)
+    return runs, runs * _log(extent), shares, strides, traffic
 
 
 def _log(number: float) -> float:

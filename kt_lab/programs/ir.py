@@ -13,6 +13,7 @@ right when its results do not depend on them:
 A reused dimension keeps its logical extent in every access and takes no storage (stride 0).
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 
 from kt_lab.errors import ProgramError
 from kt_lab.programs.affine import Affine
+from kt_lab.programs.facts import PARTS, Same
 
 KINDS = ("in", "out", "tmp")
 DTYPES = {"f32": 4, "f64": 8}  # bytes of an element
@@ -189,16 +191,16 @@ class Program:
 
     def __post_init__(self):
         """Checks every law of the structure."""
-        object.__setattr__(self, "_named", {buffer.name: buffer for buffer in self.buffers})
-        _check_buffers(self)
+        named = bool(_NAME.fullmatch(self.name))
+        _require(named, "a kernel's name is an identifier", self.name)
+        object.__setattr__(self, "_named", _by_name(self.buffers))
         _require(bool(self.body), "a program has a body", f"none in {self.name}")
         for node in self.body:
-            _check_node(self, node, [])
+            _check_node(Same(node), Same(self._named), ())
 
     def buffer(self, name: str) -> Buffer:
         """Returns a buffer by name, or raises ProgramError."""
-        _require(name in self._named, "a buffer is declared in the header", name)
-        return self._named[name]
+        return _declared(self._named, name)
 
     def of_kind(self, kind: str) -> tuple[Buffer, ...]:
         """Returns the buffers of one kind (in, tmp, out), in the header's order."""
@@ -226,13 +228,21 @@ def _require(holds: bool, law: str, found: object) -> None:
         raise _broken(law, found)
 
 
-def _check_buffers(program: Program) -> None:
-    _require(bool(_NAME.fullmatch(program.name)), "a kernel's name is an identifier", program.name)
-    unique = len(program._named) == len(program.buffers)
-    _require(unique, "buffer names are unique", [b.name for b in program.buffers])
-    for b in program.buffers:
-        named = bool(_NAME.fullmatch(b.name)) and b.name not in (*FUNCTIONS, "inf")
-        _require(named, "a buffer's name is an identifier and no function", b.name)
+def _declared(named: dict[str, Buffer], name: str) -> Buffer:
+    if name not in named:
+        raise _broken("a buffer is declared in the header", name)
+    return named[name]
+
+
+@functools.lru_cache(maxsize=PARTS)
+def _by_name(buffers: tuple[Buffer, ...]) -> dict[str, Buffer]:
+    """Returns the buffers of a header by name, the same object for equal headers."""
+    named = {buffer.name: buffer for buffer in buffers}
+    unique = len(named) == len(buffers)
+    _require(unique, "buffer names are unique", [b.name for b in buffers])
+    for b in buffers:
+        fit = bool(_NAME.fullmatch(b.name)) and b.name not in (*FUNCTIONS, "inf")
+        _require(fit, "a buffer's name is an identifier and no function", b.name)
         _require(b.kind in KINDS, f"a buffer is one of {KINDS}", f"{b.kind} {b.name}")
         _require(b.dtype in DTYPES, f"a dtype is one of {tuple(DTYPES)}", f"{b.name} {b.dtype}")
         placed = b.place in PLACES[b.kind]
@@ -243,18 +253,22 @@ def _check_buffers(program: Program) -> None:
         _require(sized, "a buffer has dimensions, of extent >= 1", f"{b.name} {b.shape}")
         kept = b.kind == "tmp" or not any(dim.reused for dim in b.dims)
         _require(kept, "only a tmp has reused dimensions", b.name)
-    order = [("in", "tmp", "out").index(b.kind) for b in program.buffers]
-    listed = [f"{b.kind} {b.name}" for b in program.buffers]
+    order = [("in", "tmp", "out").index(b.kind) for b in buffers]
+    listed = [f"{b.kind} {b.name}" for b in buffers]
     _require(order == sorted(order), "the header lists in, then tmp, then out", listed)
+    return named
 
 
-def _check_node(program: Program, node: Node, extents: list[int]) -> None:
+@functools.lru_cache(maxsize=PARTS)
+def _check_node(same_node: Same, same_named: Same, extents: tuple[int, ...]) -> None:
+    """Checks a subtree; one that is part of several programs, with equal headers, once."""
+    node, named = same_node.of, same_named.of
     if isinstance(node, Op):
         if node.kind not in UPDATES:
             raise _broken(f"an operation is one of {UPDATES}", node.kind)
-        _check_expr(program, node.expr, extents)
-        _check_ref(program, node.target, extents)
-        if program.buffer(node.target.buffer).kind == "in":
+        _check_expr(named, node.expr, extents)
+        _check_ref(named, node.target, extents)
+        if _declared(named, node.target.buffer).kind == "in":
             raise _broken("an input is never written", node.target.buffer)
         return
     if node.extent < 1:
@@ -263,14 +277,12 @@ def _check_node(program: Program, node: Node, extents: list[int]) -> None:
         raise _broken("a mark is p, v, u or uK with K >= 2", node.mark)
     if not node.body:
         raise _broken("a scope has a body", f"{node.extent} at depth {len(extents)}")
-    extents.append(node.extent)
     for child in node.body:
-        _check_node(program, child, extents)
-    extents.pop()
+        _check_node(Same(child), same_named, (*extents, node.extent))
 
 
-def _check_ref(program: Program, ref: Ref, extents: list[int]) -> None:
-    buffer = program.buffer(ref.buffer)
+def _check_ref(named: dict[str, Buffer], ref: Ref, extents: tuple[int, ...]) -> None:
+    buffer = _declared(named, ref.buffer)
     if len(ref.indices) != len(buffer.dims):
         ranks = f"{len(ref.indices)} for {len(buffer.dims)} of {ref.buffer}"
         raise _broken("an access has one index per dimension", ranks)
@@ -284,17 +296,17 @@ def _check_ref(program: Program, ref: Ref, extents: list[int]) -> None:
             raise _broken("every access stays within its buffer", found)
 
 
-def _check_expr(program: Program, expr: Expr, extents: list[int]) -> None:
+def _check_expr(named: dict[str, Buffer], expr: Expr, extents: tuple[int, ...]) -> None:
     if isinstance(expr, Ref):
-        _check_ref(program, expr, extents)
+        _check_ref(named, expr, extents)
     elif isinstance(expr, Binary):
         if expr.op not in OPERATORS:
             raise _broken(f"an operator is one of {OPERATORS}", expr.op)
-        _check_expr(program, expr.left, extents)
-        _check_expr(program, expr.right, extents)
+        _check_expr(named, expr.left, extents)
+        _check_expr(named, expr.right, extents)
     elif isinstance(expr, Call):
         if FUNCTIONS.get(expr.fn) != len(expr.args):
             law = f"a function is one of {FUNCTIONS} (name: arguments)"
             raise _broken(law, f"{expr.fn} of {len(expr.args)}")
         for arg in expr.args:
-            _check_expr(program, arg, extents)
+            _check_expr(named, arg, extents)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from kt_lab.errors import ProgramError, UsageError
-from kt_lab.programs.features import features
+from kt_lab.programs.encoders import DEFAULT, get_encoder
 from kt_lab.programs.ir import Program
 from kt_lab.programs.moves import KINDS, Move
 from kt_lab.programs.schedule import apply_move, parse_schedule, schedule_text
@@ -42,7 +42,8 @@ class ScheduleSpace:
         longest: Moves of a schedule at most.
         exact_only: Whether moves that re-associate floating-point sums are left out.
         default: The empty schedule.
-        fingerprint: Hash of all of these and of the kinds of moves (16 hex digits).
+        encoder: Name of what `encode` sees; no part of the fingerprint.
+        fingerprint: Hash of the others and of the kinds of moves (16 hex digits).
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ScheduleSpace:
         *,
         longest: int = 32,
         exact_only: bool = False,
+        encoder: str = DEFAULT,
         remembered: int = 20_000,
     ):
         """Takes a start program.
@@ -59,6 +61,7 @@ class ScheduleSpace:
             program: The start program.
             longest: Moves of a schedule at most, >= 1.
             exact_only: Leave out moves that re-associate floating-point sums.
+            encoder: Name of what `encode` sees; see `kt_lab.programs.encoders`.
             remembered: How many programs, and a tenth as many lists of moves, are kept in memory;
                 what they are does not depend on it.
         """
@@ -66,6 +69,8 @@ class ScheduleSpace:
             raise UsageError(f"longest must be >= 1 moves, got {longest}")
         self.program, self.longest, self.exact_only = program, longest, exact_only
         self.default = Config(schedule="")
+        self.encoder = encoder
+        get_encoder(encoder)
         facts = "\n".join([to_text(program), str(longest), str(exact_only), *sorted(KINDS)])
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:16]
         self._remembered = remembered
@@ -73,7 +78,8 @@ class ScheduleSpace:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles without what is remembered."""
-        kept = ("program", "longest", "exact_only", "default", "fingerprint", "_remembered")
+        kept = ("program", "longest", "exact_only", "default", "encoder", "fingerprint")
+        kept += ("_remembered",)
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -137,14 +143,20 @@ class ScheduleSpace:
         near.pop(self._text(moves), None)
         return [_config(m) for m in near.values() if len(m) <= self.longest]
 
+    def kind(self, config: Config, near: Config) -> str:
+        """Returns the kind of the move from a config to a neighbour; "undo" for the way back."""
+        moves = parse_schedule(near["schedule"])
+        longer = len(moves) > len(parse_schedule(config["schedule"]))
+        return moves[-1].kind if longer else "undo"
+
     def encode(self, configs: Sequence[Config]) -> np.ndarray:
         """Returns the features of the programs, shape (n, columns); see `kt_lab.programs`."""
-        rows = []
+        rows, encode = [], get_encoder(self.encoder)
         for config in configs:
             moves = parse_schedule(config["schedule"])
             text = self._text(moves)
-            rows.append(self._encoded.get(text, lambda m=moves: features(self._program(m))))
-        return np.stack(rows) if rows else np.empty((0, len(features(self.program))))
+            rows.append(self._encoded.get(text, lambda m=moves: encode(self._program(m))))
+        return np.stack(rows) if rows else np.empty((0, len(encode(self.program))))
 
     # -- what searchers of schedules use too --------------------------------------------------
 

@@ -4,6 +4,7 @@ Depths and addresses: the node at address (a0, .., an) stands under n scopes; if
 its iterator is {n}. Scopes on the way to it have the iterators {0} .. {n-1}.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from dataclasses import replace
 
 from kt_lab.errors import ProgramError
 from kt_lab.programs.affine import Affine
+from kt_lab.programs.facts import PARTS, Same, fact
 from kt_lab.programs.ir import (
     Address,
     Binary,
@@ -52,25 +54,39 @@ def node_at(program: Program, address: Address) -> Node:
 
 def walk(program: Program, address: Address = ()) -> Iterator[tuple[Address, Node]]:
     """Yields every node below an address with its own address, parents first, in order."""
-    for position, node in enumerate(children(program, address)):
-        here = (*address, position)
-        yield here, node
+    return iter(_below(program, address))
+
+
+@fact
+def _below(program: Program, address: Address) -> list[tuple[Address, Node]]:
+    return _listed(children(program, address), address)
+
+
+def _listed(body: tuple[Node, ...], address: Address) -> list[tuple[Address, Node]]:
+    found = []
+    for position, node in enumerate(body):
+        found.append((here := (*address, position), node))
         if isinstance(node, Scope):
-            yield from walk(program, here)
+            found += _listed(node.body, here)
+    return found
 
 
-def ops(program: Program, address: Address = ()) -> Iterator[tuple[Address, Op]]:
-    """Yields the operations at or below an address, in order."""
-    if address and isinstance(node_at(program, address), Op):
-        yield address, node_at(program, address)
-    yield from ((at, node) for at, node in walk(program, address) if isinstance(node, Op))
+@fact
+def ops(program: Program, address: Address = ()) -> tuple[tuple[Address, Op], ...]:
+    """Returns the operations at or below an address with their own addresses, in order."""
+    here = ((address, node_at(program, address)),) if address else ()
+    return tuple((at, n) for at, n in (*here, *_below(program, address)) if isinstance(n, Op))
 
 
+@fact
 def scopes_above(program: Program, address: Address) -> tuple[Scope, ...]:
     """Returns the scopes that enclose a node (itself excluded), outermost first."""
-    return tuple(node_at(program, address[:n]) for n in range(1, len(address)))
+    if len(address) < 2:
+        return ()
+    return (*scopes_above(program, address[:-1]), node_at(program, address[:-1]))
 
 
+@fact
 def extents_above(program: Program, address: Address) -> tuple[int, ...]:
     """Returns the extents of the scopes that enclose a node, outermost first."""
     return tuple(scope.extent for scope in scopes_above(program, address))
@@ -227,21 +243,19 @@ def canonical(program: Program) -> Program:
     (named t0, t1, ..) are renumbered in that order. Every move ends with this, so that equal
     programs reached on different ways have equal text.
     """
-    used: dict[str, None] = {}
-    for _, op in ops(program):
-        used.update(dict.fromkeys(ref.buffer for ref in (*refs_of(op.expr), op.target)))
-    temporaries = [program.buffer(n) for n in used if program.buffer(n).kind == "tmp"]
+    used = {name: None for node in program.body for name in _used(Same(node))}
+    temporaries = [b for n in used if (b := program.buffer(n)).kind == "tmp"]
     made = [b.name for b in temporaries if is_made(b.name)]
     fixed = {b.name for b in program.buffers if b.kind != "tmp"} | used.keys() - set(made)
     free = (name for n in itertools.count() if (name := f"t{n}") not in fixed)
-    names = {name: next(free) for name in made}
+    names = {old: new for old in made if (new := next(free)) != old}
     header = (
         *program.of_kind("in"),
-        *(replace(b, name=names.get(b.name, b.name)) for b in temporaries),
+        *(replace(b, name=names[b.name]) if b.name in names else b for b in temporaries),
         *program.of_kind("out"),
     )
     body = program.body
-    if any(old != new for old, new in names.items()):
+    if names:
         body = tuple(
             with_refs(node, lambda r: Ref(names.get(r.buffer, r.buffer), r.indices))
             for node in body
@@ -251,6 +265,7 @@ def canonical(program: Program) -> Program:
     return Program(program.name, header, body)
 
 
+@fact
 def plain(program: Program) -> Program:
     """Returns the program without marks, reused dimensions and places: what it means.
 
@@ -267,6 +282,15 @@ def plain(program: Program) -> Program:
         for b in program.buffers
     )
     return Program(program.name, header, tuple(map(unmarked, program.body)))
+
+
+@functools.lru_cache(maxsize=PARTS)
+def _used(same: Same) -> tuple[str, ...]:
+    """Returns the names of the buffers below a node, each once, in the order of their use."""
+    node = same.of
+    if isinstance(node, Op):
+        return tuple(dict.fromkeys(ref.buffer for ref in (*refs_of(node.expr), node.target)))
+    return tuple(dict.fromkeys(name for child in node.body for name in _used(Same(child))))
 
 
 def _rebuilt(node: Node, change: Callable[[Op], Op]) -> Node:

@@ -12,11 +12,12 @@ out z f32 [8]
 | z[{0}] = s[{0}]
 """
 
+import functools
 import re
-from collections.abc import Iterator
 
 from kt_lab.errors import ProgramError
 from kt_lab.programs.affine import Affine
+from kt_lab.programs.facts import PARTS, Same
 from kt_lab.programs.ir import (
     FUNCTIONS,
     UPDATES,
@@ -33,23 +34,22 @@ from kt_lab.programs.ir import (
     Scope,
 )
 
+_DEEPEST = 100  # scopes or operands within each other; Python's stack holds some times as many
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*(?:[eE][+-]?\d+)?|inf\b))|(?P<name>[A-Za-z_]\w*)"
-    r"|\{(?P<depth>\d+)\}|(?P<sign>[-+*/(),\[\]]))"
+    r"|\{(?P<depth>\d{1,3})\}|(?P<sign>[-+*/(),\[\]]))"
 )
 _BUFFER = re.compile(r"(in|tmp|out)\s+(\w+)\s+(\w+)\s*\[([^\]]*)\]\s*(\w*)")
-_DIM = re.compile(r"(\d+)(:r)?")
-_SCOPE = re.compile(r"(\d+)(?::(\w*))?")
+_DIM = re.compile(r"(\d{1,18})(:r)?")
+_SCOPE = re.compile(r"(\d{1,18})(?::(\w*))?")
 _OP = re.compile(rf"(\w+\s*\[[^\]]*\])\s*({'|'.join(re.escape(u) for u in UPDATES[1:])}|=)(.*)")
 
 
 def to_text(program: Program) -> str:
     """Returns the canonical text of a program, ending with a newline."""
     lines = [f"kernel {program.name}", *map(buffer_text, program.buffers), "---"]
-    for node in program.body:
-        lines.extend(_node_lines(node, 0))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(_node_text(Same(node), 0) for node in program.body)]) + "\n"
 
 
 def buffer_text(buffer: Buffer) -> str:
@@ -95,14 +95,13 @@ def expr_text(expr: Expr, rank: int = 0) -> str:
     return f"({text})" if own < rank else text
 
 
-def _node_lines(node: Node, depth: int) -> Iterator[str]:
-    bars = "| " * depth
+@functools.lru_cache(maxsize=PARTS)
+def _node_text(same: Same, depth: int) -> str:
+    node, bars = same.of, "| " * depth
     if isinstance(node, Op):
-        yield bars + op_text(node)
-        return
-    yield f"{bars}{node.extent}{':' if node.mark else ''}{node.mark}"
-    for child in node.body:
-        yield from _node_lines(child, depth + 1)
+        return bars + op_text(node)
+    first = f"{bars}{node.extent}{':' if node.mark else ''}{node.mark}"
+    return "\n".join([first, *(_node_text(Same(child), depth + 1) for child in node.body)])
 
 
 def parse(text: str) -> Program:
@@ -127,9 +126,23 @@ def parse(text: str) -> Program:
 def parse_expr(text: str, line: int = 1) -> Expr:
     """Reads one expression; `line` is named in errors."""
     reader = _Reader(text, line)
-    expr = reader.sum()
+    try:
+        expr = reader.sum()
+    except RecursionError:
+        raise reader.wrong(f"operands are at most {_DEEPEST} deep") from None
     reader.end()
+    depth, level = 0, [expr]
+    while level and depth <= _DEEPEST:
+        depth, level = depth + 1, [part for e in level for part in _operands(e)]
+    if level:
+        raise reader.wrong(f"operands are at most {_DEEPEST} deep")
     return expr
+
+
+def _operands(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Binary):
+        return expr.left, expr.right
+    return expr.args if isinstance(expr, Call) else ()
 
 
 def _wrong(line: int, law: str, found: str) -> ProgramError:
@@ -159,8 +172,9 @@ def _parse_body(lines: list[tuple[int, str]]) -> tuple[Node, ...]:
     for number, line in lines:
         rest = line.lstrip("| \t")
         depth = line[: len(line) - len(rest)].count("|")
-        if depth >= len(stack):
-            raise _wrong(number, f"a line here has at most {len(stack) - 1} bars", line)
+        if depth >= len(stack) or depth > _DEEPEST:
+            most = min(len(stack) - 1, _DEEPEST)
+            raise _wrong(number, f"a line here has at most {most} bars", line)
         close(depth)
         scope, op = _SCOPE.fullmatch(rest), _OP.fullmatch(rest)
         if scope:
@@ -258,7 +272,7 @@ class _Reader:
     def term(self, sign: int) -> Affine:
         if self.peek()[0] == "number":
             digits = self.next("number")
-            if not digits.isdigit():
+            if not digits.isdigit() or len(digits) > 18:
                 raise self.wrong("an index is made of integers and iterators")
             sign *= int(digits)
             if not self.take("*"):

@@ -27,6 +27,11 @@ SEARCHERS = {
     "scout": "kt_lab.search.scout:ScoutSearch",
     "max_q": "kt_lab.search.max_q:MaxQSearch",
 }
+# They need torch, and so are made by name but not listed.
+LEARNERS = {
+    "max_q_dqn": "kt_lab.search.deep_q.searcher:MaxQDQNSearch",
+    "dqn": "kt_lab.search.deep_q.searcher:DQNSearch",
+}
 
 
 def searchers() -> tuple[str, ...]:
@@ -37,12 +42,13 @@ def searchers() -> tuple[str, ...]:
 def get_searcher(name: str) -> type:
     """Returns a registered searcher's class; only its own module is imported.
 
-    Peers (`kt_lab.search.peers.PEERS`) are found too, although `searchers()` does not list them.
+    LEARNERS and peers (`kt_lab.search.peers.PEERS`) are found too, although `searchers()` does not
+    list them: they need packages of their own.
 
     Raises:
         UnknownName: The registry does not hold the name.
     """
-    known = SEARCHERS | PEERS
+    known = SEARCHERS | LEARNERS | PEERS
     if name not in known:
         raise UnknownName("searcher", name, known)
     module, _, attribute = known[name].partition(":")
@@ -53,7 +59,7 @@ def make_searcher(name: str, space, *, seed: int, budget=None, prior=None, **opt
     """Returns a searcher over `space`, ready to be asked.
 
     Args:
-        name: One of `searchers()`, or of a peer.
+        name: One of `searchers()`, of LEARNERS, or of a peer.
         space: What the searcher chooses from.
         seed: Fixes every random choice; >= 0.
         budget: The run's Budget; a searcher may plan by it, the loop enforces it.

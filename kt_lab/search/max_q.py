@@ -203,7 +203,7 @@ class MaxQSearch(ChainSearcher):
     def _offer(self, config: Config) -> tuple[list[Config], np.ndarray]:
         """Returns the neighbours of a config and their features, shape (k, width)."""
         if config not in self._offers:
-            near = self.space.neighbours(config)
+            near = list(dict.fromkeys(map(self._same, self.space.neighbours(config))))
             self._offers[config] = near, self._features(near)
         return self._offers[config]
 

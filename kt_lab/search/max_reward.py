@@ -17,6 +17,9 @@ arXiv 2402.01361), which is why moves must be deterministic here. Every value is
 reward, so none exceeds the largest reward seen; targets are clamped to that. In (5) the rewards of
 any played path bound Q* from below, so that old paths need no correction.
 
+With rule "sum" the same code learns the discounted sum of rewards, as ordinary Q-learning does:
+max is + in (1) to (5), and the ceiling is that of a sum.
+
 A state is known by the features of the moves that it offers: a move's features are all that the
 learner ever sees, so configs and programs are learned alike. Q- is a copy of the model that
 follows it slowly, or the model itself.
@@ -31,6 +34,8 @@ from typing import Protocol
 import numpy as np
 
 from kt_lab.errors import UsageError
+
+RULES = {"max": np.maximum, "sum": np.add}  # what joins a reward and what comes after it
 
 
 class Model(Protocol):
@@ -52,7 +57,7 @@ class Transition:
 
     Attributes:
         x: Features of the move, shape (width,).
-        best: max(r_t, gamma r_{t+1}, ...) over the steps played, >= 0.
+        best: max(r_t, gamma r_{t+1}, ...) over the steps played (or their sum), >= 0.
         discount: gamma to the power of their number.
         choices: Features of the moves on offer then, shape (k, width); k = 0 at the end.
     """
@@ -66,14 +71,15 @@ class Transition:
 class Episode:
     """Turns the steps of one episode into transitions of n steps, and of fewer at its end."""
 
-    def __init__(self, *, n: int = 1, gamma: float):
+    def __init__(self, *, n: int = 1, gamma: float, rule: str = "max"):
         """Starts before the first move.
 
         Args:
             n: Steps per transition, >= 1.
             gamma: Discount per step, in [0, 1].
+            rule: A name of RULES.
         """
-        self._n, self._gamma = n, gamma
+        self._n, self._gamma, self._join = n, gamma, RULES[rule]
         self._open: deque[list] = deque()  # features, best so far, discount of the next reward
         self._choices = np.zeros((0, 0))
 
@@ -88,7 +94,7 @@ class Episode:
         self._choices = choices
         self._open.append([x, 0.0, 1.0])
         for entry in self._open:
-            entry[1] = max(entry[1], entry[2] * reward)
+            entry[1] = float(self._join(entry[1], entry[2] * reward))
             entry[2] *= self._gamma
         return self._complete(len(self._open) - self._n + 1) if len(choices) else self.end()
 
@@ -119,6 +125,7 @@ class MaxQLearner:
         batch: int = 64,
         capacity: int = 20_000,
         margin: float = 1.1,
+        rule: str = "max",
     ):
         """Holds no transition yet.
 
@@ -130,6 +137,7 @@ class MaxQLearner:
             batch: Transitions per update.
             capacity: Transitions held; the oldest go first.
             margin: Of the ceiling above the largest reward seen, >= 1.
+            rule: A name of RULES.
         """
         if not (0 < rate <= 1 and margin >= 1 and batch >= 1 and capacity >= 1):
             raise UsageError(
@@ -141,6 +149,7 @@ class MaxQLearner:
         self._frozen = model if rate == 1 else copy.deepcopy(model)
         self._rng, self._double, self._rate = rng, double, rate
         self._batch, self._margin, self._capacity = batch, margin, capacity
+        self._join = RULES[rule]
         self._memory: list[Transition] = []
         self._oldest = 0
 
@@ -205,7 +214,7 @@ class MaxQLearner:
             tail = np.maximum.reduceat(frozen, starts)
         targets = best.copy()
         discount = np.asarray([batch[i].discount for i in going])
-        targets[going] = np.maximum(best[going], discount * np.minimum(tail, self.ceiling))
+        targets[going] = self._join(best[going], discount * np.clip(tail, 0.0, self.ceiling))
         return targets
 
 

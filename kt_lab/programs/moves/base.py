@@ -10,17 +10,18 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kt_lab.errors import ProgramError
 from kt_lab.programs.access import is_private, unsound
 from kt_lab.programs.dependence import Conflict, conflicts, may_carry
+from kt_lab.programs.facts import PARTS
 from kt_lab.programs.ir import Address, Program, Scope
 from kt_lab.programs.surgery import node_at, walk
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_NUMBER = re.compile(r"-?\d+")
-_ADDRESS = re.compile(r"\d+(?:\.\d+)*")
+_NUMBER = re.compile(r"-?\d{1,18}")
+_ADDRESS = re.compile(r"\d{1,9}(?:\.\d{1,9})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +38,28 @@ class Move:
     kind: str
     at: Address
     arguments: tuple[int | str, ...] = ()
+    _record: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        """Refuses what its record could not hold."""
+        """Writes the record; refuses what it could not hold."""
         named = all(isinstance(a, int) or _NAME.fullmatch(a) for a in self.arguments)
         if not named or not (self.at or isinstance((*self.arguments, 0)[0], str)):
             law = "a move has an address, or arguments that start with a name"
             raise ProgramError(f"{law}; got {self.kind} {self.at} {self.arguments}")
+        at = (".".join(map(str, self.at)),) if self.at else ()
+        record = " ".join((self.kind, *at, *map(str, self.arguments)))
+        object.__setattr__(self, "_record", record)
 
     def __str__(self) -> str:
         """Returns the record: kind, address (positions joined by dots), arguments."""
-        at = (".".join(map(str, self.at)),) if self.at else ()
-        return " ".join((self.kind, *at, *map(str, self.arguments)))
+        return self._record
+
+    def __hash__(self) -> int:
+        """Returns the record's hash, which is computed once: schedules are long keys."""
+        return hash(self._record)
 
     @classmethod
+    @functools.lru_cache(maxsize=PARTS)
     def parse(cls, record: str) -> "Move":
         """Reads a record, or raises ProgramError; whether the move applies is not looked at."""
         kind, *rest = record.split() or [""]

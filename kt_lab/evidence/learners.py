@@ -1,0 +1,202 @@
+"""Learners of the dojo: against other players, carried over to other programs, with other eyes.
+
+curves     every player on the same operators with equal budgets of different compiled programs
+transfer   a policy trained on two operators plays on others and on other shapes, frozen or
+           learning on, beside the same learner from scratch; one policy per seed
+encoders   one learner with every encoder of programs
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kt_lab.evidence import players
+from kt_lab.evidence.dojo_tables import players_table
+from kt_lab.evidence.dojo_walk import walk_table
+from kt_lab.evidence.players import SLOW, arena, one_run, open_rows
+from kt_lab.evidence.playing import Impatient, measured, runs, sized
+from kt_lab.evidence.resuming import Rows
+from kt_lab.landscape import data_directory
+from kt_lab.policies import train
+from kt_lab.programs.encoders import DEFAULT
+from kt_lab.programs.operators import get_workload
+from kt_lab.programs.space import ScheduleSpace
+from kt_lab.search.deep_q.policy import Policy
+
+PLAYERS = ("max_q_dqn", "dqn", "annealing", "expert+annealing", "lfbo", "max_q")
+PARTS = ("curves", "transfer", "encoders")
+_LEARNER = "max_q_dqn"
+_TRAINED = ("softmax", "matmul")
+_UNSEEN = ("layer_norm", "depthwise_conv2d", "bias_gelu")
+_CARRIED = {"frozen": {"learning": False}, "tuned": {}}  # how a policy plays on
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what `players` takes, and what is trained, tested and seen."""
+    players.add_arguments(parser, players=PLAYERS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--train", nargs="+", default=list(_TRAINED), metavar="OPERATOR")
+    parser.add_argument("--unseen", nargs="+", default=list(_UNSEEN), metavar="OPERATOR")
+    parser.add_argument("--other-size", default="memory", help="unseen shapes of what was trained")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of every trained operator")
+    parser.add_argument(
+        "--encoders", nargs="+", default=[DEFAULT, "structure", "ngrams"], metavar="ENCODER"
+    )
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Plays the parts; returns rows, one table for each part, and the training curves."""
+    rows = open_rows(args)
+    for part in args.parts:
+        {"curves": _curves, "transfer": _transfer, "encoders": _encoders}[part](args, rows)
+    result = rows.result
+    for part in PARTS:
+        result[part] = players_table(_of(result["rows"], part)).to_dict("records")
+    return result
+
+
+def _of(rows: Sequence[Mapping[str, Any]], part: str) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row["part"] == part]
+
+
+def _key(part: str, workload: str, player: str, seed: int) -> dict[str, Any]:
+    return {"part": part, "workload": workload, "player": player, "seed": seed}
+
+
+def _curves(args: argparse.Namespace, rows: Rows) -> None:
+    for name in args.operators:
+        workload = sized(name, args.size)
+        with arena(workload, args) as (field, start_us):
+            for player, seed in runs(args.players, args.seeds):
+                key = _key("curves", workload.key, player, seed)
+                rows.once(key, lambda f=field, u=start_us, k=key: one_run(f, u, k, args.budget))
+
+
+def _encoders(args: argparse.Namespace, rows: Rows) -> None:
+    for name in args.operators:
+        workload = sized(name, args.size)
+        with arena(workload, args) as (field, start_us):
+            for encoder, seed in runs(args.encoders, args.seeds):
+                space = ScheduleSpace(
+                    field.space.program, longest=field.space.longest, encoder=encoder
+                )
+                seeing, key = (
+                    replace(field, space=space),
+                    _key("encoders", workload.key, encoder, seed),
+                )
+                rows.once(
+                    key,
+                    lambda f=seeing, u=start_us, k=key: one_run(
+                        f, u, k, args.budget, player=_LEARNER
+                    ),
+                )
+
+
+def _transfer(args: argparse.Namespace, rows: Rows) -> None:
+    for seed in range(args.seeds):
+        key = _key("training", "+".join(args.train), _LEARNER, seed) | _training(args)
+        name = policy_path(args, seed).name
+        rows.once(
+            key, lambda s=seed, n=name: {"curve": _trained(args, s), "points": [], "policy": n}
+        )
+    targets = [(name, args.size) for name in args.unseen]
+    targets += [(name, args.other_size) for name in args.train]
+    for name, size in targets:
+        workload = sized(name, size)
+        with arena(workload, args) as (field, start_us):
+            for seed in range(args.seeds):
+                policy = {"policy": str(policy_path(args, seed))}
+                for how, options in {"scratch": {}, **_CARRIED}.items():
+                    key = _key("transfer", workload.key, how, seed) | _training(args)
+                    more = options | (policy if how in _CARRIED else {})
+                    rows.once(
+                        key,
+                        lambda f=field, u=start_us, k=key, m=more: one_run(
+                            f, u, k, args.budget, player=_LEARNER, **m
+                        ),
+                    )
+
+
+def _training(args: argparse.Namespace) -> dict[str, Any]:
+    return {"trained": "+".join(args.train), "rounds": args.rounds}
+
+
+def policy_path(args: argparse.Namespace, seed: int) -> Path:
+    """Returns where the policy that was trained with a seed lies, beside the result's file."""
+    how = "-".join(map(str, _training(args).values()))
+    return args.out.with_name(f"{args.out.stem}-{how}-{seed}.safetensors")
+
+
+def _trained(args: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
+    """Trains one policy on all of the operators, stores it and returns its curve."""
+    with ExitStack() as stack:
+        arenas = {}
+        for name in args.train:
+            workload = sized(name, args.size)
+            field, start_us = stack.enter_context(arena(workload, args))
+            arenas[workload.key] = field.space, Impatient(field.runner, SLOW * start_us)
+        policy, curve = train(arenas, rounds=args.rounds, programs=args.budget, seed=seed)
+    policy.save(policy_path(args, seed))
+    return curve
+
+
+def lesson(
+    result: Mapping[str, Any] | None,
+    trained: str,
+    unseen: str,
+    *,
+    threads: int = 1,
+    rounds: int = 3,
+    budget: int = 12,
+) -> dict[str, Any]:
+    """Returns what a learner learned, from the stored result or from a training of seconds.
+
+    Args:
+        result: Of this evidence, stored; None: a policy is trained here on one workload.
+        trained: Key of that workload.
+        unseen: Key of a workload that the policy plays greedily, here and now.
+        threads: Of every program.
+        rounds: Turns of a training here.
+        budget: Programs of a turn, and of each player of a transfer here.
+
+    Returns:
+        `curve` of the training, `walk`, the policy's game on `unseen` move by move (see
+        `kt_lab.evidence.dojo_walk.walk_table`), and `rows` with the part "transfer".
+    """
+    args = argparse.Namespace(threads=threads, samples=5, timeout_s=3.0, cache=None)
+    known = _of(result["rows"], "training") if result else []
+    with ExitStack() as stack:
+        field, start_us = stack.enter_context(arena(get_workload(unseen), args))
+        if known:
+            curve, rows = known[0]["curve"], result["rows"]
+            policy = Policy.load(data_directory() / "evidence" / known[0]["policy"])
+        else:
+            home, _ = stack.enter_context(arena(get_workload(trained), args))
+            arenas = {trained: (home.space, home.runner)}
+            policy, curve = train(arenas, rounds=rounds, programs=budget, seed=0)
+            path = Path(stack.enter_context(TemporaryDirectory())) / "policy.safetensors"
+            policy.save(path)
+            rows = []
+            for how in ("scratch", *_CARRIED):
+                more = {"policy": str(path), **_CARRIED[how]} if how in _CARRIED else {}
+                key = _key("transfer", unseen, how, 0)
+                rows.append(key | one_run(field, start_us, key, budget, player=_LEARNER, **more))
+        walk = walk_table(field.space, lambda c: measured(field.runner, c).latency_us, policy)
+    return {"curve": curve, "walk": walk, "rows": rows}
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """Returns what each part came to, for people."""
+    told = []
+    for part in PARTS:
+        if result[part]:
+            told += [f"{part}:", players.report({"table": result[part]})]
+    for row in _of(result["rows"], "training"):
+        last = {turn["workload"]: turn for turn in row["curve"]}
+        found = ", ".join(f"{w} {t['start_us'] / t['best_us']:.2f}x" for w, t in last.items())
+        told.append(f"trained with seed {row['seed']}: best of the last turns {found}")
+    return "\n".join(told)

@@ -1,0 +1,115 @@
+"""The evidence of the dojo's learners: every part is run, measured once, and told."""
+
+import argparse
+import json
+import zlib
+from collections import deque
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from kt_lab.evidence import dojo_figures, learners
+from kt_lab.evidence.playing import Field
+from kt_lab.programs.operators import get_operator
+from kt_lab.programs.space import ScheduleSpace
+from kt_lab.trial import Measurement
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+
+class MadeUp:
+    """A runner whose latencies follow from a program's text alone."""
+
+    live, now, free = False, 0.0, 1
+
+    def __init__(self, space, workload):
+        self.space, self.workload, self.queue = space, workload, deque()
+
+    @property
+    def pending(self):
+        return len(self.queue)
+
+    def submit(self, proposals):
+        self.queue.extend(proposals)
+
+    def next(self):
+        proposal = self.queue.popleft()
+        code = zlib.crc32(self.space.key(proposal.config).encode()) % 1000
+        return proposal, Measurement("ok", (10.0 + code,))
+
+
+@contextmanager
+def made_up_arena(workload, args):  # noqa: ARG001 - what the real one takes
+    operator = get_operator(workload.kernel)
+    space = ScheduleSpace(operator.program(workload.extents), longest=4)
+    runner = MadeUp(space, SimpleNamespace(key=workload.key))
+    yield Field(runner, space, space.default, 1.0), 1000.0
+
+
+def asked(out, *arguments):
+    parser = argparse.ArgumentParser()
+    learners.add_arguments(parser)
+    given = parser.parse_args([str(a) for a in arguments])
+    given.out = out
+    return given
+
+
+def test_every_part_is_measured_once_and_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(learners, "arena", made_up_arena)
+    out = tmp_path / "learners.json"
+    small = ("--operators", "row_sum", "--size", "tiny", "--other-size", "tiny", "--budget", 4)
+    small += ("--seeds", 1, "--rounds", 1, "--samples", 2, "--train", "row_sum", "softmax")
+    small += ("--unseen", "multiply", "--players", "max_q_dqn", "annealing")
+    first = learners.run(asked(out, *small, "--encoders", "structure"))
+    found = {(r["part"], r["workload"].split("/")[0], r["player"]) for r in first["rows"]}
+    carried = {("transfer", w, how) for w in ("multiply", "row_sum", "softmax")
+               for how in ("scratch", "frozen", "tuned")}  # fmt: skip
+    assert found == carried | {
+        ("curves", "row_sum", "max_q_dqn"),
+        ("curves", "row_sum", "annealing"),
+        ("training", "row_sum+softmax", "max_q_dqn"),
+        ("encoders", "row_sum", "structure"),
+    }
+    assert all(row["programs"] <= 4 for row in first["rows"] if row["part"] != "training")
+    [training] = [row for row in first["rows"] if row["part"] == "training"]
+    assert [turn["workload"].split("/")[0] for turn in training["curve"]] == ["row_sum", "softmax"]
+    assert learners.policy_path(asked(out, *small), 0).exists()
+    stored = json.loads(out.read_text())["rows"]
+    again = learners.run(asked(out, *small, "--encoders", "structure", "--parts", "curves"))
+    assert again["rows"] == stored
+    told = learners.report(first)
+    assert "transfer:" in told
+    assert "trained with seed 0" in told
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_lesson_is_drawn_from_what_is_stored_or_from_a_short_training(
+    tmp_path, monkeypatch, kept
+):
+    monkeypatch.setattr(learners, "arena", made_up_arena)
+    result = None
+    if kept:
+        monkeypatch.setattr(learners, "data_directory", lambda: tmp_path)
+        (tmp_path / "evidence").mkdir()
+        small = ("--parts", "transfer", "--size", "tiny", "--other-size", "tiny", "--budget", 4)
+        small += ("--seeds", 1, "--rounds", 1, "--train", "row_sum", "--unseen", "multiply")
+        result = learners.run(asked(tmp_path / "evidence" / "learners.json", *small))
+    found = learners.lesson(result, "row_sum/512x1024", "multiply/65536", budget=4)
+    assert [turn["round"] for turn in found["curve"]] == ([0] if kept else [0, 1, 2])
+    walk = found["walk"]
+    assert walk["move"].iloc[0] == "start"
+    assert walk["speedup"].tolist() == pytest.approx(
+        (walk["latency_us"].iloc[0] / walk["latency_us"]).tolist()
+    )
+    assert 1 < len(walk) <= 25
+    assert {row["player"] for row in found["rows"] if row["part"] == "transfer"} == {
+        "scratch",
+        "frozen",
+        "tuned",
+    }
+    drawing = dojo_figures.training_figure(found["curve"])
+    assert drawing.points["best_speedup"].gt(0).all()
+    assert "One network trained on 1 workload" in drawing.caption
+    assert len(dojo_figures.learners_figure(found, "transfer").points)

@@ -1,0 +1,86 @@
+"""Training: one network plays several workloads in turn, and what comes of it plays elsewhere."""
+
+from collections import deque
+
+import numpy as np
+import pytest
+
+from kt_lab.errors import UsageError
+from kt_lab.policies import train
+from kt_lab.search import make_searcher
+from kt_lab.search.conformance_cases import drive
+from kt_lab.search.deep_q.policy import Policy
+from kt_lab.trial import Measurement
+from tests.search.words import Words
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+
+class Made:
+    """A runner whose latencies fall with every letter b and rise with every other."""
+
+    live, now, free = False, 0.0, 1
+
+    def __init__(self):
+        self.queue = deque()
+
+    @property
+    def pending(self):
+        return len(self.queue)
+
+    def submit(self, proposals):
+        self.queue.extend(proposals)
+
+    def next(self):
+        proposal = self.queue.popleft()
+        word = proposal.config["word"]
+        slow = 1.2 ** (len(word) - 2 * word.count("b"))
+        return proposal, Measurement("ok", (100.0 * slow,))
+
+    def close(self):
+        pass
+
+
+def best(searcher, trials):
+    runner, found = Made(), []
+
+    def evaluate(config):
+        runner.submit([make_searcher("random", Words(), seed=0).propose(config)])
+        found.append(runner.next()[1])
+        return found[-1]
+
+    drive(searcher, evaluate, trials=trials, batch=1)
+    return min(m.latency_us for m in found)
+
+
+def test_one_policy_is_trained_on_all_workloads_and_carries_over(tmp_path):
+    arenas = {"short": (Words(5), Made()), "long": (Words(7), Made())}
+    small = {"hidden": 32, "layers": 2, "moves": 6, "actors": 1}
+    policy, curve = train(arenas, rounds=4, programs=30, seed=0, **small)
+    again, same = train(arenas, rounds=4, programs=30, seed=0, **small)
+    assert curve == same
+    for name, weight in policy.weights.items():
+        np.testing.assert_array_equal(weight, again.weights[name])
+    assert [(c["round"], c["workload"]) for c in curve[:3]] == [(0, "short"), (0, "long"),
+                                                              (1, "short")]  # fmt: skip
+    shares = [c["epsilon"] for c in curve[::2]]
+    assert shares[0] == 1.0
+    assert shares == sorted(shares, reverse=True)
+    assert policy.facts["workloads"] == ["short", "long"]
+    assert policy.facts["fingerprints"] == [Words(5).fingerprint, Words(7).fingerprint]
+    path = tmp_path / "policy.safetensors"
+    policy.save(path)
+    assert Policy.load(path).facts["provenance"]
+
+    told = {"policy": str(path), "learning": False, "epsilon_end": 0.0, **small}
+    frozen = best(make_searcher("max_q_dqn", Words(6), seed=5, **told), trials=8)
+    scratch = [best(make_searcher("max_q_dqn", Words(6), seed=s, **small), trials=8)
+               for s in range(5)]  # fmt: skip
+    assert frozen < np.median(scratch)
+    assert frozen == pytest.approx(100 / 1.2**6)  # straight to the best word
+
+
+def test_training_asks_for_enough():
+    with pytest.raises(UsageError, match="programs=1"):
+        train({"w": (Words(), Made())}, rounds=1, programs=1, seed=0)
