@@ -23,6 +23,7 @@ _PURPOSES = {
     "programs": "CPU programs",
     "peers": "comparing with other tuners",
     "dask": "experiments on a cluster",
+    "tvm": "comparing programs with TVM",
 }
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*([^;]*)(?:;(.*))?")
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")

@@ -1,9 +1,11 @@
 """Experiments: a grid of runs (workload x searcher x lanes x seed), resumable, on any executor."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, wait
-from contextlib import ExitStack, closing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -26,11 +28,12 @@ from kt_lab.cells import (
     typed,
 )
 from kt_lab.errors import StoreError, UsageError
+from kt_lab.executors import as_executor, process_name, require_processes, spread
 from kt_lab.provenance import provenance
 from kt_lab.runners.pool import Pool
 from kt_lab.runners.replay import judged_us
 from kt_lab.search.base import Searcher
-from kt_lab.store import Journal, claimed, read_table, write_table
+from kt_lab.store import Shared, read_table, sweep, write_table
 
 _LOOK_S = 0.2  # how often a stop is looked for while runs go on
 
@@ -108,49 +111,79 @@ class Experiment:
         self,
         *,
         directory: Path | str | None = None,
-        executor: Executor | None = None,
+        executor: Any = None,
         on_progress: Callable[[int, int], None] | None = None,
         on_run: Callable[[pd.DataFrame], None] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> pd.DataFrame:
         """Computes the missing runs and returns the whole table.
 
+        Several processes may run the same experiment in one directory at the same time: they
+        share the runs, each is computed once, and each process returns the whole table. The runs
+        of one that dies are taken over (`kt_lab.store.sharing` says what holds where).
+
         Args:
-            directory: Where the journal and then `<name>.parquet` are kept; None: nowhere.
-            executor: Any `concurrent.futures` executor; None: this process, in order.
+            directory: Where journals and then `<name>.parquet` are kept; None: nowhere.
+            executor: Any `concurrent.futures` executor, a `distributed.Client` or its
+                `get_executor()`; None: this process, in order. Runs of workers that die are
+                computed again; a worker whose kt_lab or data differ is refused.
             on_progress: Called with (runs done, runs in all).
-            on_run: Called with the table of every run, those of the journal first; not when the
+            on_run: Called with the table of every run, those of the journals first; not when the
                 whole table is stored already.
             stop: Asked between runs; once it says yes, no other run begins, those under way are
                 finished, and what there is by then is returned, which may be an empty table. The
                 journal is kept: running again goes on from there.
         """
-        cells = self.cells()
         target = None if directory is None else Path(directory) / f"{self.name}.parquet"
-        if target is not None and target.exists():
-            return load_runs(target, expect=self.facts())
-        done: dict[str, dict] = {}
-        with ExitStack() as held:
-            journal = None if target is None else self._open(target, done, held)
-            for columns in done.values() if on_run else ():
-                on_run(typed(pd.DataFrame(columns)))
-            todo = [c for c in cells if _key(c) not in done]
-            with closing(_compute(todo, executor, stop or (lambda: False))) as computed:
+        frame = None
+        if executor is not None:
+            executor = as_executor(executor)
+            require_processes(executor, {name: source for name, _, source in self._rows.values()})
+        if target is None or not target.exists():
+            with Shared(target, json.loads(json.dumps(self.facts()))) as shared:
+                if target is None or not target.exists():  # by now: it may have been waited for
+                    frame = self._share(shared, executor, on_progress, on_run, stop)
+        if target is not None:
+            sweep(target)
+        return load_runs(target, expect=self.facts()) if frame is None else frame
+
+    def _share(self, shared: Shared, executor, on_progress, on_run, stop) -> pd.DataFrame:
+        """Computes what nobody has, waits for what others have in hand, stores the table."""
+        cells = {_key(c): c for c in self.cells()}
+        stop = stop or (lambda: False)
+        told, by = 0, Counter()
+
+        def tell(*, progress: bool = True) -> None:
+            nonlocal told
+            for run in list(islice(shared.runs.values(), told, None)):
+                told += 1
+                if on_run:
+                    on_run(typed(pd.DataFrame(run)))
+                if on_progress and progress:
+                    on_progress(told, len(cells))
+
+        tell(progress=False)
+        while True:
+            todo = (cells[key] for key in shared.claims(cells))
+            with closing(_compute(todo, executor, stop)) as computed:
                 for cell, table in computed:
-                    columns = {n: _plain(table[n]) for n in table.columns}
-                    done[_key(cell)] = columns
-                    if journal:
-                        journal.append({"cell": _key(cell), "rows": columns})
-                    if on_run:
-                        on_run(typed(pd.DataFrame(columns)))
-                    if on_progress:
-                        on_progress(len(done), len(cells))
-            ordered = sorted(cells, key=lambda c: (c.workload, c.searcher, c.lanes, c.seed))
-            frame = _gather([done[_key(c)] for c in ordered if _key(c) in done])
-            if journal and len(done) == len(cells):
-                facts = self.facts() | {"provenance": provenance()}
-                write_table(_slim(frame, facts), target, facts=facts)
-                journal.path.unlink()
+                    by[table.attrs.get("by", process_name())] += 1
+                    shared.add(_key(cell), {n: _plain(table[n]) for n in table.columns})
+                    tell()
+            shared.look()
+            tell()
+            if len(shared.runs) == len(cells) or stop():
+                break
+            time.sleep(_LOOK_S)
+        ordered = sorted(cells.values(), key=lambda c: (c.workload, c.searcher, c.lanes, c.seed))
+        keys = [key for c in ordered if (key := _key(c)) in shared.runs]
+        frame = _gather([shared.runs[key] for key in keys])
+        frame.attrs["computed_by"] = dict(by)
+        if shared.target is not None and len(keys) == len(cells):
+            facts = self.facts() | {"provenance": provenance() | frame.attrs}
+            with shared.alone():
+                if not shared.target.exists():
+                    write_table(_slim(frame, facts), shared.target, facts=facts)
         return frame
 
     def facts(self) -> dict[str, Any]:
@@ -165,22 +198,6 @@ class Experiment:
             "lanes": list(self.lanes),
             "landscapes": {w: recorded(w, self.gpu).manifest["sha256"] for w in self.workloads},
         }
-
-    def _open(self, target: Path, done: dict[str, dict], held: ExitStack) -> Journal:
-        path = target.with_suffix(".jsonl")
-        held.enter_context(claimed(path))
-        journal = held.enter_context(Journal(path))
-        facts = json.loads(json.dumps(self.facts()))
-        if not journal.records:
-            journal.append({"facts": facts})
-            return journal
-        if journal.records[0].get("facts") != facts:
-            raise StoreError(
-                f"a journal must belong to the same experiment, got another request in "
-                f"{path.name}; give the experiment a new name, or move the journal away"
-            )
-        done.update({r["cell"]: r["rows"] for r in journal.records[1:]})
-        return journal
 
 
 def process_pool(workers: int | None = None) -> Pool:
@@ -268,30 +285,15 @@ def _row(given: Any) -> tuple[str, dict, str | None]:
     return f"{algorithm.__name__}@{source_hash(source)}", dict(options), source
 
 
-def _compute(cells: Sequence[Cell], executor: Executor | None, stop: Callable[[], bool]):
+def _compute(cells: Iterable[Cell], executor: Executor | None, stop: Callable[[], bool]):
     """Yields cells with their tables as they come; what is queued at the end is cancelled."""
-    left = iter(cells)
-    if executor is None:
-        for cell in left:
-            if stop():
-                return
-            yield cell, run_cell(cell)
+    if executor is not None:
+        yield from spread(cells, executor, stop)
         return
-    most, futures = getattr(executor, "window", len(cells)), {}
-    try:
-        while True:
-            if stop():
-                left = iter(())
-                futures = {f: cell for f, cell in futures.items() if not f.cancel()}
-            for cell in islice(left, most - len(futures)):
-                futures[executor.submit(run_cell, cell)] = cell
-            if not futures:
-                return
-            for future in wait(futures, _LOOK_S, return_when=FIRST_COMPLETED).done:
-                yield futures.pop(future), future.result()
-    finally:
-        for future in futures:
-            future.cancel()
+    for cell in cells:
+        if stop():
+            return
+        yield cell, run_cell(cell)
 
 
 def _key(cell: Cell) -> str:
@@ -300,7 +302,10 @@ def _key(cell: Cell) -> str:
 
 def _plain(column: pd.Series) -> list:
     """Returns a column as JSON-ready values, missing ones as None."""
-    return column.astype(object).where(column.notna(), None).tolist()
+    values, missing = column.tolist(), column.isna()
+    if not missing.any():
+        return values
+    return [None if gone else value for value, gone in zip(values, missing.tolist(), strict=True)]
 
 
 def _gather(runs: Sequence[dict]) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.runners.journaled import JournaledRunner
 from kt_lab.runners.lent import LentRunner
+from kt_lab.runners.several import SeveralRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import OK, Config, History, Proposal, Trial
 from kt_lab.tune import tune
@@ -56,7 +57,7 @@ class LiveResult:
 
 
 def tune_live(
-    what: GpuRunner | Workload | Kernel | str,
+    what: GpuRunner | SeveralRunner | Workload | Kernel | str,
     *,
     searcher: str = "lfbo_pattern",
     options: Mapping[str, Any] | None = None,
@@ -75,9 +76,10 @@ def tune_live(
     on where it ended and measures nothing twice.
 
     Args:
-        what: A workload or its key, or a kernel with one workload; or an open `GpuRunner`, which
-            is left open for the next run. What it has compiled and timed by then is known to
-            the next run, so compare searchers by their seconds on runners of their own.
+        what: A workload or its key, or a kernel with one workload; or an open `GpuRunner` or
+            `SeveralRunner`, which is left open for the next run. What it has compiled and timed by
+            then is known to the next run, so compare searchers by their seconds on runners of
+            their own.
         searcher: Registered name of the searcher.
         options: Its options.
         budget: When to stop; its seconds count the start-up.
@@ -100,7 +102,7 @@ def tune_live(
         "resume": resume,
         "on_trial": on_trial,
     }
-    if isinstance(what, GpuRunner):
+    if isinstance(what, GpuRunner | SeveralRunner):
         return _tuned(what, **given)
     with _runner_for(what) as runner:
         return _tuned(runner, **given)
@@ -290,7 +292,7 @@ def winner_of(
 
 
 def _gpu_facts(runner: GpuRunner) -> dict[str, Any]:
-    kept = ("gpu", "capability", "torch", "triton", "cuda")
+    kept = ("gpu", "capability", "torch", "triton", "cuda", "devices")
     return {name: runner.facts[name] for name in kept if name in runner.facts} | {
         "driver": runner.sensors[0].get("driver"),
         "sensors": list(runner.sensors),

@@ -17,6 +17,7 @@ from kt_lab.errors import StoreError
 from kt_lab.evidence.duels import twins, upper_limit
 from kt_lab.live import best_launches, tune_live
 from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.store import read_journal
 from kt_lab.trial import Config
 from tests.runners import live_fakes as fakes
 
@@ -33,7 +34,7 @@ def runner(monkeypatch, tmp_path):
 
 
 def measured(path):
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = read_journal(path)
     return [json.dumps(r["config"], sort_keys=True) for r in records if "status" in r]
 
 

@@ -1,9 +1,16 @@
-"""kt-lab benchmark: how fast replay and the searchers themselves run on this machine."""
+"""kt-lab benchmark: how fast replay and the searchers run here, or what a large table takes.
+
+`kt-lab benchmark scale` makes up a table of a million trials and one of a tenth of that, and
+prints seconds and memory of loading them, of curves and ratio tables, and of the table that
+`kt-lab compare` prints.
+"""
 
 import argparse
 import os
 import resource
+import tempfile
 import time
+from pathlib import Path
 
 from kt_lab.budget import Budget
 from kt_lab.experiment import Experiment, process_pool
@@ -12,13 +19,23 @@ from kt_lab.studies import GPU, SEARCHERS, WORKLOADS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds how much to run."""
-    parser.add_argument("--trials", type=int, default=200, help="budget of every run")
+    parser.add_argument("what", nargs="?", default="replay", choices=("replay", "scale"))
+    parser.add_argument(
+        "--trials",
+        type=int,
+        help="of every run, default: 200; scale: of the whole table, default: 1000000",
+    )
     parser.add_argument("--seeds", type=int, default=2, help="per searcher and workload")
     parser.add_argument("--workers", type=int, default=1, help="processes; 0: one per core")
     parser.add_argument("--workloads", type=int, default=8, help="how many of the recorded ones")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Prints what was asked for."""
+    return _scale(args) if args.what == "scale" else _replay(args)
+
+
+def _replay(args: argparse.Namespace) -> int:
     """Prints trials per second of replay per searcher, and seconds of the whole."""
     began = time.perf_counter()
     base = None
@@ -33,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
                 WORKLOADS[: args.workloads],
                 [name],
                 seeds=args.seeds,
-                budget=Budget(trials=args.trials),
+                budget=Budget(trials=args.trials or 200),
                 gpu=GPU,
             )
             started = time.perf_counter()
@@ -51,3 +68,34 @@ def run(args: argparse.Namespace) -> int:
         f"the largest process used {children:.2f} GiB"
     )
     return 0
+
+
+def _scale(args: argparse.Namespace) -> int:
+    """Prints seconds and memory of loading and summarising a table, and of a tenth of it."""
+    from kt_lab.evidence.scale import made_up, measured
+
+    trials, found = args.trials or 1_000_000, []
+    with tempfile.TemporaryDirectory() as folder:
+        for size in (trials // 10, trials):
+            path = Path(folder) / f"{size}.parquet"
+            made_up(size, path)
+            found.append(measured(path))
+    small, large = found
+    print(f"{'':30s} {small['trials']:>11,} {large['trials']:>11,} trials  ratio")
+    for name, what in _SCALE.items():
+        print(
+            f"{what:30s} {small[name]:11.2f} {large[name]:11.2f} {large[name] / small[name]:13.1f}"
+        )
+    return 0
+
+
+_SCALE = {
+    "load_s": "load, s",
+    "curves_s": "incumbent curves, s",
+    "ratios_s": "three ratio tables, s",
+    "summary_s": "these together, s",
+    "compare_s": "the table of compare, s",
+    "imported_mib": "memory after import, MiB",
+    "summary_mib": "most until the ratios, MiB",
+    "peak_mib": "most of all, MiB",
+}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kt_lab.errors import UsageError
 from kt_lab.kernels import REGISTRY, workloads
-from kt_lab.landscape import data_directory
+from kt_lab.landscape import Landscape, data_directory
 from kt_lab.record import (
     Progress,
     Recording,
@@ -28,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetitions", type=int, default=RecordOptions().repetitions)
     parser.add_argument("--workers", type=int, default=None, help="compile processes")
     parser.add_argument("--device", type=int, default=0, help="index of the GPU")
+    parser.add_argument(
+        "--devices", type=int, nargs="+", help="several GPUs of one kind that share the work"
+    )
+    parser.add_argument(
+        "--slices", action="store_true", help="they share each workload's configs, not workloads"
+    )
     parser.add_argument(
         "--protocol", choices=PROTOCOLS, default="events", help="how launches are timed"
     )
@@ -63,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
         compile_workers=args.workers,
         contention=args.contention,
         device=args.device,
+        devices=tuple(args.devices or ()),
+        slices=args.slices,
         protocol=args.protocol,
         limit=args.limit,
         stop_after_s=args.stop_after,
@@ -71,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     paths = recording.run()
     for path in paths:
         print(f"saved {path}")
+    if paths:
+        print(_told_control(Landscape.load(paths[-1]).manifest["control"]))
     missing = len(keys) - len(paths)
     if missing:
         print(f"{missing} of {len(keys)} workloads are not complete: run the same command again")
@@ -91,6 +101,18 @@ def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:
     )
     print(f"saved {session.run()}")
     return 0
+
+
+def _told_control(control: dict | None) -> str:
+    """Returns how far the GPUs changed and differed while they recorded."""
+    if not control:
+        return "no control was timed: a recording this short says nothing of drift"
+    return "\n".join(
+        f"{device}: control {row['median_us']:.2f} us, {row['offset']:+.2%} over the fastest GPU, "
+        f"drift {row['drift'] or 0:+.2%} in {row['readings']} readings"
+        for device, row in control["devices"].items()
+        if row["readings"]
+    )
 
 
 class _Line:

@@ -3,6 +3,7 @@
 from kt_lab.record.estimate import estimate
 from kt_lab.record.recording import Recording
 from kt_lab.record.session import SessionOptions, SessionRecording
+from kt_lab.record.spread import record
 from kt_lab.record.state import Progress, RecordOptions
 from kt_lab.record.table import fit_contention
 
@@ -14,4 +15,5 @@ __all__ = [
     "SessionRecording",
     "estimate",
     "fit_contention",
+    "record",
 ]

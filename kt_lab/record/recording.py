@@ -1,33 +1,33 @@
-"""Recording: measure every config of some workloads on one GPU into landscapes, resumably.
+"""Recording: measure every config of some workloads into landscapes, resumably.
 
-A pool of processes compiles each specialisation once; one process owns the GPU and times one
-config at a time. The first visit follows the compilations (shuffled), every later visit is a pass
-of its own in a new order. Everything goes through a journal, so a kill loses at most one reading.
+A pool of processes compiles each specialisation once; one process owns a GPU and times one config
+at a time on it, and several GPUs of one kind share the work. The first visit follows the
+compilations (shuffled), every later visit is a pass of its own in a new order. Everything goes
+through a journal, so a kill loses at most one reading of each GPU.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kt_lab.errors import UsageError
 from kt_lab.kernels import get_kernel, get_workload, subject
+from kt_lab.record.lanes import CONTROL, Lane, Reading, ask, lane_of, opened
 from kt_lab.record.state import Progress, RecordOptions, State
 from kt_lab.record.table import assemble
+from kt_lab.runners.controls import require_one_kind
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
-from kt_lab.runners.gpu.facts import gpu_uuid
-from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.planning import launches
-from kt_lab.runners.workers import Outcome, Workers, usable_cores
+from kt_lab.runners.workers import Outcome, Workers, usable_cores, wait_any
 from kt_lab.store import Journal
 
 COMPILE_TIMEOUT_S = 120.0
 TIMING_TIMEOUT_S = 60.0
-_SETUP_TIMEOUT_S = 300.0
+_LOOK_S = 0.2  # how often time is looked at while nothing happens
 SERVICES = {
     "compile": "kt_lab.runners.gpu.compiling:compile_service",
     "timing": "kt_lab.runners.gpu.timing:timing_service",
@@ -45,6 +45,7 @@ class Recording:
         options: RecordOptions,
         on_progress: Callable[[Progress], None] | None = None,
         services: Mapping[str, str] = SERVICES,
+        journal: str = "journal.jsonl",
     ):
         """Reads the journal in `directory`, if any; nothing is measured before `run`.
 
@@ -54,12 +55,13 @@ class Recording:
             options: How to measure.
             on_progress: Called after every step.
             services: The worker services "compile" and "timing" as module:function.
+            journal: Name of the journal in `directory`, of one recording at a time.
         """
         self._services = services
         self.workloads = tuple(get_workload(key).key for key in workloads)  # unknown ones raise
         self.options = options
         self.directory = Path(directory)
-        self._journal = Journal(self.directory / "journal.jsonl")
+        self._journal = Journal(self.directory / journal)
         self._state = State()
         for record in self._journal.records:
             self._state.take(record)
@@ -74,36 +76,41 @@ class Recording:
         """Measures what is missing; returns the landscapes that are complete and saved."""
         cores = usable_cores()
         workers = self.options.compile_workers or max(1, cores - 1)
-        timing = self._workers("timing", 1, {"device": self.options.device})
-        with locked(self.options.device, what="kt-lab record"), timing:
-            facts = self._take_facts(timing)
+        start = partial(self._workers, "timing", 1)
+        gpus = opened(self.options.lanes, start, what="kt-lab record")
+        with self._journal, gpus as self._lanes:
+            facts = self._take_facts()
             major, minor = facts["capability"].split(".")
             target = {"arch": int(major) * 10 + int(minor), "nice": 5}
-            for key in self.workloads:  # or its first config would be charged for the inputs
-                ask(timing, {"do": "load", "subject": subject(key)})
+            for lane in self._lanes:
+                for key in self.workloads:  # or its first config would be charged for the inputs
+                    ask(lane.timing, {"do": "load", "subject": subject(key)})
             with self._workers("compile", workers, target) as compiling:
                 self._jobs = self._state.jobs = self._plan(facts["sms"])
-                self._first_visit(compiling, timing, facts["sms"])
+                self._first_visit(compiling, facts["sms"])
                 for visit in range(1, self.options.visits):
-                    self._later_visit(timing, visit)
-            self._compare(timing)
+                    self._later_visit(visit)
+            self._compare()
             if self.options.contention and not self._state.contention and not self.out_of_time:
                 with self._workers("compile", max(workers, cores), target) as compiling:
                     self._recompile(compiling, facts["sms"], counts={1, 4, max(workers, cores)})
-            self._take_facts(timing)
-        self._journal.close()
+            self._take_facts()
         return assemble(self._state, self.workloads, self.directory, self.options)
 
-    def _take_facts(self, timing: Workers) -> dict[str, Any]:
-        facts = ask(timing, {"do": "facts", "protocol": self.options.protocol})
-        self._write({"kind": "facts", "facts": facts})
-        return facts
+    def _take_facts(self) -> dict[str, Any]:
+        """Journals what every GPU says of itself; returns the first one's answer."""
+        task = {"do": "facts", "protocol": self.options.protocol}
+        found = {lane.device: ask(lane.timing, task) for lane in self._lanes}
+        require_one_kind({device: facts["slug"] for device, facts in found.items()})
+        for device, facts in found.items():
+            self._write({"kind": "facts", "device": device, "facts": facts})
+        return next(iter(found.values()))
 
-    def _workers(self, service: str, count: int, settings: Mapping[str, Any]) -> Workers:
-        env = ENVIRONMENT | {
-            "TRITON_CACHE_DIR": str(self.directory / "triton_cache"),
-            "OMP_NUM_THREADS": "1",
-        }
+    def _workers(
+        self, service: str, count: int, settings: Mapping[str, Any], more: Mapping[str, str] = {}
+    ) -> Workers:
+        cache = str(self.directory / "triton_cache")
+        env = ENVIRONMENT | {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"} | dict(more)
         return Workers(count, service=self._services[service], settings=settings, env=env)
 
     @property
@@ -129,7 +136,7 @@ class Recording:
                 jobs[planned[at][0]].append((key, at))
         return dict(jobs)
 
-    def _first_visit(self, compiling: Workers, timing: Workers, sms: int) -> None:
+    def _first_visit(self, compiling: Workers, sms: int) -> None:
         order = list(self._jobs)
         self._rng.shuffle(order)
         todo = [k for k in order if self._missing_visits(k)]
@@ -138,16 +145,47 @@ class Recording:
             key, at = self._jobs[specialisation][0]
             task = self._task(key, at) | {"sms": sms}
             compiling.submit(specialisation, task, timeout_s=COMPILE_TIMEOUT_S)
-        done = 0
-        while (compiling.pending or timing.pending) and not self.out_of_time:
-            if timing.pending and (found := timing.next(timeout_s=0.02)):
-                self._take_visit(*found)
-                done += 1
-            quick = 0.0 if timing.pending else 0.05
-            while compiling.pending and (found := compiling.next(timeout_s=quick)):
-                done += 1 + self._take_compilation(*found, timing=timing)
-                quick = 0.0
-            self._progress("compile and visit 1", done, total)
+        self._visit("compile and visit 1", total, compiling)
+
+    def _later_visit(self, visit: int) -> None:
+        pairs = [
+            pair
+            for specialisation in self._jobs
+            for pair in self._missing_visits(specialisation)
+            if (*pair, 0) in self._state.visits and (*pair, visit) not in self._state.visits
+        ]
+        self._rng.shuffle(pairs)
+        for pair in pairs:
+            self._lane_of(pair).queue.append((*pair, visit))
+        self._visit(f"visit {visit + 1}", len(pairs))
+
+    def _visit(self, phase: str, total: int, compiling: Workers | None = None) -> None:
+        """Takes the readings that are queued, and those of what is being compiled."""
+        pools, done = [lane.timing for lane in self._lanes], 0
+        pools += [compiling] if compiling else []
+        while not self.out_of_time:
+            for lane in self._lanes:
+                # One at a time, because what counts as slow follows from the readings so far.
+                if reading := lane.due(self._state.control, self.options.control_every):
+                    self._submit_visit(lane, reading)
+            if not any(lane.busy for lane in self._lanes) and not (
+                compiling and compiling.pending
+            ):
+                return
+            wait_any(pools, timeout_s=_LOOK_S)
+            for lane in self._lanes:
+                for found in lane.timing.poll():
+                    done += self._take_visit(lane, *found)
+            for found in compiling.poll() if compiling else ():
+                done += 1 + self._take_compilation(*found)
+            self._progress(phase, done, total)
+        for lane in self._lanes:
+            lane.queue.clear()
+            while found := lane.timing.next():
+                self._take_visit(lane, *found)
+
+    def _lane_of(self, pair: tuple[str, int]) -> Lane:
+        return lane_of(self._lanes, self.workloads, pair, self.options.slices)
 
     def _missing_visits(self, specialisation: str) -> list[tuple[str, int]]:
         """Returns pairs that lack any visit: their binary must be at hand on this machine."""
@@ -164,7 +202,7 @@ class Recording:
         readings = [self._state.visits.get((*pair, v)) for v in range(self.options.visits)]
         return compiled["status"] != "ok" or any(r and r["status"] != "ok" for r in readings)
 
-    def _take_compilation(self, specialisation: str, outcome: Outcome, *, timing: Workers) -> int:
+    def _take_compilation(self, specialisation: str, outcome: Outcome) -> int:
         """Journals a compilation and queues its first visits; returns how many it made moot."""
         if specialisation not in self._state.compiled:
             facts = outcome.value or {
@@ -181,27 +219,12 @@ class Recording:
         queued = 0
         for key, at in pairs:
             if (key, at, 0) not in self._state.visits:
-                self._submit_visit(timing, key, at, visit=0)
+                self._lane_of((key, at)).queue.append((key, at, 0))
                 queued += 1
         return len(pairs) - queued
 
-    def _later_visit(self, timing: Workers, visit: int) -> None:
-        pairs = [
-            pair
-            for specialisation in self._jobs
-            for pair in self._missing_visits(specialisation)
-            if (*pair, 0) in self._state.visits and (*pair, visit) not in self._state.visits
-        ]
-        self._rng.shuffle(pairs)
-        for done, (key, at) in enumerate(pairs):
-            if self.out_of_time:
-                return
-            # One at a time, because what counts as slow follows from the readings so far.
-            self._submit_visit(timing, str(key), int(at), visit=visit)
-            self._take_visit(*timing.next())
-            self._progress(f"visit {visit + 1}", done + 1, len(pairs))
-
-    def _submit_visit(self, timing: Workers, key: str, at: int, *, visit: int) -> None:
+    def _submit_visit(self, lane: Lane, reading: Reading) -> None:
+        key, at, visit = reading
         task = self._task(key, at) | {
             "do": "measure",
             "protocol": self.options.protocol,
@@ -211,16 +234,21 @@ class Recording:
             "cutoff_us": None,
             "check": visit == 0,
         }
-        timing.submit((key, at, visit), task, timeout_s=TIMING_TIMEOUT_S)
+        lane.timing.submit(reading, task, timeout_s=TIMING_TIMEOUT_S)
 
-    def _take_visit(self, tag: tuple[str, int, int], outcome: Outcome) -> None:
+    def _take_visit(self, lane: Lane, tag: Reading, outcome: Outcome) -> int:
+        """Journals a reading; returns how many of those that were asked for it is."""
         key, at, visit = tag
         answer = outcome.value or {
             "status": {"error": "launch_error"}.get(outcome.kind, outcome.kind),
             "error": outcome.error,
             "seconds": outcome.seconds,
         }
-        self._write({"kind": "visit", "workload": key, "config": at, "visit": visit} | answer)
+        record = {"kind": "visit", "workload": key, "config": at, "visit": visit}
+        if visit == CONTROL:
+            record = {"kind": "control", "workload": key, "config": at}
+        self._write(record | {"device": lane.device} | answer)
+        return visit != CONTROL
 
     # -- what is measured once ------------------------------------------------------------------
 
@@ -252,7 +280,7 @@ class Recording:
         task = self._task(key, at) | {"sms": sms, "fresh": True}
         compiling.submit(specialisation, task, timeout_s=COMPILE_TIMEOUT_S)
 
-    def _compare(self, timing: Workers) -> None:
+    def _compare(self) -> None:
         """Times the best config of each workload beside the vendor path, in alternation."""
         for key in self.workloads:
             medians = {
@@ -264,7 +292,7 @@ class Recording:
                 continue
             best = min(medians, key=medians.get)
             task = {"do": "compare", "rounds": 10, "protocol": self.options.protocol}
-            answer = ask(timing, self._task(key, best) | task)
+            answer = ask(self._lane_of((key, best)).timing, self._task(key, best) | task)
             self._write({"kind": "compare", "workload": key, "config": best} | answer)
 
     # -- small steps ----------------------------------------------------------------------------
@@ -284,21 +312,3 @@ class Recording:
         spent = time.perf_counter() - self._phase_began
         eta = spent / done * (total - done) if done > 1 else None
         self._report(Progress(phase, done, total, elapsed, eta, self._state.failures))
-
-
-def locked(device: int, *, what: str) -> AbstractContextManager:
-    """Returns the lock of the GPU with this index; nothing where NVML knows no such GPU."""
-    uuid = gpu_uuid(device)
-    return GpuLock(uuid, what=what) if uuid else nullcontext()
-
-
-def ask(timing: Workers, task: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the timing process' answer to a task that must not fail, or raises UsageError."""
-    timing.submit("ask", dict(task), timeout_s=_SETUP_TIMEOUT_S)
-    _, outcome = timing.next()
-    if outcome.kind != "ok":
-        raise UsageError(
-            f"the timing process must reach a working GPU, got {outcome.kind}: "
-            f"{outcome.error}; see kt-lab doctor"
-        )
-    return outcome.value

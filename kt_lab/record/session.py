@@ -17,7 +17,8 @@ import pandas as pd
 from kt_lab.errors import UsageError
 from kt_lab.kernels import get_kernel, get_workload, subject
 from kt_lab.landscape import Landscape, load_landscape
-from kt_lab.record.recording import COMPILE_TIMEOUT_S, SERVICES, TIMING_TIMEOUT_S, ask, locked
+from kt_lab.record.lanes import ask, locked
+from kt_lab.record.recording import COMPILE_TIMEOUT_S, SERVICES, TIMING_TIMEOUT_S
 from kt_lab.record.state import Progress
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
 from kt_lab.runners.gpu.planning import launches

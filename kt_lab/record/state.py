@@ -6,6 +6,7 @@ import numpy as np
 
 from kt_lab.errors import UsageError
 from kt_lab.runners.repetitions import Repetitions
+from kt_lab.trial import OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class RecordOptions:
         compile_workers: Compile processes; None: one per core but one, left to the timing process.
         contention: How many configs are compiled again at 1, 4 and all workers.
         device: Index of the GPU.
+        devices: Indices of several GPUs of one kind that share the work; empty: `device` alone.
+        slices: Whether they share the configs of each workload; else each workload has one GPU.
+        control_every: After so many readings on a GPU a control config is timed there again.
         protocol: Short name of the timing protocol.
         seed: Shuffles the visits.
         limit: Record only this many configs per workload (a uniform sample); None: all.
@@ -33,6 +37,9 @@ class RecordOptions:
     compile_workers: int | None = None
     contention: int = 50
     device: int = 0
+    devices: tuple[int, ...] = ()
+    slices: bool = False
+    control_every: int = 200
     protocol: str = "events"
     seed: int = 0
     limit: int | None = None
@@ -45,6 +52,17 @@ class RecordOptions:
                 "a landscape needs visits >= 2, repetitions >= 10 and fewest >= 5, got "
                 f"visits={self.visits}, repetitions={self.repetitions}, fewest={self.fewest}"
             )
+
+        if self.control_every < 1 or len(set(self.devices)) < len(self.devices):
+            raise UsageError(
+                "a recording needs control_every >= 1 and each GPU once, got "
+                f"control_every={self.control_every}, devices={self.devices}"
+            )
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """Indices of the GPUs at work."""
+        return tuple(self.devices) or (self.device,)
 
     @property
     def rule(self) -> Repetitions:
@@ -79,6 +97,8 @@ class State:
     contention: list[dict] = field(default_factory=list)
     compared: dict[str, dict] = field(default_factory=dict)
     facts: list[dict] = field(default_factory=list)
+    control: tuple[str, int] | None = None  # what every GPU times again: the first that was ok
+    controls: list[dict] = field(default_factory=list)
     best_us: dict[str, float] = field(default_factory=dict)
     grids: dict[str, list[str]] = field(default_factory=dict)  # workload -> grid of each config
     failures: int = 0  # specialisations that did not compile
@@ -97,12 +117,16 @@ class State:
                     self.failures += record["status"] != "ok"
             case "visit":
                 self.visits[record["workload"], record["config"], record["visit"]] = record
+                if record["status"] == OK and self.control is None:
+                    self.control = record["workload"], record["config"]
                 samples = record.get("samples_us")
                 if samples:
                     name, median = record["workload"], float(np.median(samples))
                     self.best_us[name] = min(median, self.best_us.get(name, median))
             case "contention":
                 self.contention.append(record)
+            case "control":
+                self.controls.append(record)
             case "compare":
                 self.compared[record["workload"]] = record
             case "facts":

@@ -10,6 +10,7 @@ import pandas as pd
 from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.landscape import Landscape
 from kt_lab.provenance import kernel_source, provenance
+from kt_lab.runners.controls import drift
 from kt_lab.runners.gpu.protocols import get_protocol
 
 
@@ -30,7 +31,10 @@ def assemble(state: Any, workloads: Sequence[str], directory: Path, options: Any
             continue
         workload = get_workload(key)
         manifest = _manifest(state, key, options, contention)
-        landscape = Landscape(pd.DataFrame(rows), manifest)
+        table = pd.DataFrame(rows)
+        if table["device"].nunique() < 2:  # `control` in the manifest names the one
+            table = table.drop(columns="device")
+        landscape = Landscape(table, manifest)
         path = directory / workload.kernel / manifest["gpu"] / workload.name
         paths.append(landscape.save(path))
     return paths
@@ -58,7 +62,8 @@ def _rows(state: Any, key: str, visits: int) -> list[dict[str, Any]] | None:
         )
         flush_us = state.facts[0]["facts"]["flush_us"]
         row = _row(specialisation, compiled, readings, flush_us)
-        rows.append(values | row | {"grid": state.grids[key][at]})
+        devices = "+".join(sorted({r["device"] for r in readings if r.get("device")}))
+        rows.append(values | row | {"grid": state.grids[key][at], "device": devices or None})
     return rows or None
 
 
@@ -162,6 +167,7 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
         "flush_us": facts["flush_us"],
         "timer_floor_us": facts["timer_floor_us"],
         "contention": contention,
+        "control": _control(state, options),
         "baseline": {
             "name": compared.get("baseline"),
             "samples_us": compared.get("baseline_us"),
@@ -170,3 +176,17 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
         "facts": [f["facts"] for f in state.facts],
         "provenance": provenance(),
     }
+
+
+def _control(state: Any, options: Any) -> dict[str, Any] | None:
+    """Returns what the control says of the GPUs: `kt_lab.runners.controls.drift` of each."""
+    if not state.controls:
+        return None
+    workload, config = state.control
+    read: dict[str, list[float]] = {}
+    for record in state.controls:
+        read.setdefault(record["device"], [])
+        if record["status"] == "ok":
+            read[record["device"]].append(float(np.median(record["samples_us"])))
+    about = {"workload": workload, "config": config, "every": options.control_every}
+    return about | {"devices": drift(read)}

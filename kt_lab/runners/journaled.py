@@ -1,6 +1,5 @@
 """JournaledRunner: every finished measurement survives, and none is taken twice."""
 
-import json
 import signal
 import threading
 from collections import defaultdict, deque
@@ -13,7 +12,7 @@ from typing import Any
 from kt_lab.errors import StoreError
 from kt_lab.runners import Runner
 from kt_lab.runners.readings import header, measured, parse, submission
-from kt_lab.store import Journal, claimed
+from kt_lab.store import Journal, read_journal
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 
 
@@ -58,15 +57,14 @@ class JournaledRunner:
         self.inner = inner
         self.live, self.path = inner.live, Path(path)
         first = header(facts)
-        self._claim = claimed(path)  # before Journal, which cuts a torn tail off
+        self._journal = Journal(path)
         try:
-            self._journal = Journal(path)
             if not self._journal.records:
                 self._journal.append(first, sync=True)
             held = parse(self._journal.records or [first], name=Path(path).name)
             _require_same(held.facts, first["facts"], Path(path).name)
         except BaseException:
-            self._claim.close()
+            self._journal.close()
             raise
         self._earlier = readings = held.readings
         self.recalled = len(readings)
@@ -165,7 +163,6 @@ class JournaledRunner:
             self.inner.close()  # first: what finishes meanwhile is journaled still
         finally:
             self._journal.close()
-            self._claim.close()
 
     def __enter__(self):
         """Returns itself."""
@@ -227,16 +224,12 @@ def history_of(path: Path | str) -> tuple[dict[str, Any], History]:
         StoreError: There is no such journal, or it is damaged or something else.
     """
     path = Path(path)
-    try:
-        raw = path.read_bytes()
-        records = [json.loads(line) for line in raw[: raw.rfind(b"\n") + 1].splitlines()]
-        if not records:
-            raise ValueError("it holds nothing yet")
-    except (OSError, ValueError) as error:
+    records = read_journal(path)
+    if not records:
         raise StoreError(
-            f"a run's journal must be readable, got {path.name}: {type(error).__name__}: {error}; "
-            "name the journal of a run that has begun"
-        ) from None
+            f"a run's journal must hold a run, got nothing in {path.name}; name the journal of a "
+            "run that has begun"
+        )
     held = parse(records, name=path.name)
     seen: set[Config] = set()
     trials = []

@@ -2,17 +2,20 @@
 
 import os
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
+from typing import Any
 
 _NICE = 5  # of the workers: a notebook on the same cores stays quick
 
 
-class Pool(ProcessPoolExecutor):
+class Pool(Executor):
     """Spawned processes that end with the one that made them, however it ends.
 
     Forking instead would copy the locks that other threads of a Jupyter kernel hold at that
-    moment, and now and then a worker would wait for one of them forever.
+    moment, and now and then a worker would wait for one of them forever. When a process dies, the
+    calls under way fail with BrokenExecutor and the next call starts new processes.
 
     Attributes:
         window: How many calls to hand over at a time, so that the others can still be left out.
@@ -20,8 +23,25 @@ class Pool(ProcessPoolExecutor):
 
     def __init__(self, workers: int | None = None):
         """Prepares so many processes, or one per core; they start with the first call."""
-        super().__init__(workers, mp_context=get_context("spawn"), initializer=_end_with_parent)
+        self._workers = workers
+        self._processes = self._fresh()
         self.window = 2 * (workers or os.cpu_count() or 1)
+
+    def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
+        """Hands a call to a process, a new one if need be."""
+        try:
+            return self._processes.submit(fn, *args, **kwargs)
+        except BrokenExecutor:
+            self._processes = self._fresh()
+            return self._processes.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the processes; see `concurrent.futures.Executor`."""
+        self._processes.shutdown(wait, cancel_futures=cancel_futures)
+
+    def _fresh(self) -> ProcessPoolExecutor:
+        spawn = get_context("spawn")
+        return ProcessPoolExecutor(self._workers, mp_context=spawn, initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:

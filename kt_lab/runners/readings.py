@@ -130,7 +130,8 @@ def parse(records: Sequence[Mapping[str, Any]], *, name: str) -> Held:
         StoreError: It is not a run's journal, or of another schema.
     """
     first = records[0] if isinstance(records[0], dict) else {}
-    if (first.get("journal"), first.get("schema")) != (_KIND, SCHEMA):
+    known = (first.get("journal"), first.get("schema")) == (_KIND, SCHEMA)
+    if not known or not isinstance(first.get("facts"), dict):
         raise StoreError(
             f"a run's journal must begin with its facts in schema {SCHEMA}, got "
             f"{json.dumps(records[0])[:80]} in {name}; name another path, or move that file away"
@@ -146,12 +147,12 @@ def parse(records: Sequence[Mapping[str, Any]], *, name: str) -> Held:
                 held.in_flight |= {(n, config_from_json(c)) for n, c in record["proposals"]}
             else:
                 held.readings.append(_reading(record))
+        held.in_flight -= {(proposal.id, proposal.config) for proposal, _, _ in held.readings}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
             f"a run's journal must hold submissions and measurements, got another record in "
             f"{name} ({type(error).__name__}: {error}); name another path, or move that file away"
         ) from None
-    held.in_flight -= {(proposal.id, proposal.config) for proposal, _, _ in held.readings}
     return held
 
 

@@ -78,16 +78,21 @@ def times_to_levels(
     """Returns `time_to_target` for several targets per workload, (gpu, workload) -> targets."""
     check_axis(x)
     check_columns(curves, (*RUN, x, "judged_us"), what="curves")
+    number = curves.groupby(list(RUN), observed=True, sort=True).ngroup().to_numpy()
+    order = np.argsort(number, kind="stable")
+    starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+    steps = np.split(curves[x].to_numpy(float)[order], starts[1:])
+    judged = curves["judged_us"].to_numpy(float, na_value=np.nan)[order]
+    judged = np.split(np.where(np.isnan(judged), np.inf, judged), starts[1:])
+    keys = curves[list(RUN)].iloc[order[starts]]
     rows = []
-    for key, run in curves.groupby(list(RUN), observed=True, sort=True):
-        steps = run[x].to_numpy(float)
-        judged = run["judged_us"].to_numpy(float, na_value=np.nan)
-        best = np.minimum.accumulate(np.where(np.isnan(judged), np.inf, judged))
+    for key, at_s, value in zip(keys.itertuples(index=False), steps, judged, strict=True):
         wanted = np.asarray(levels(key[0], key[2]), dtype=float)
-        for level, at in zip(wanted, np.searchsorted(-best, -wanted), strict=True):
-            reached = bool(at < steps.size)
-            time = steps[at] if reached else np.nan
-            rows.append((*key, x, level, reached, time, steps[-1], time if reached else steps[-1]))
+        reach = np.searchsorted(-np.minimum.accumulate(value), -wanted)
+        for level, at in zip(wanted, reach, strict=True):
+            reached = bool(at < at_s.size)
+            time = at_s[at] if reached else np.nan
+            rows.append((*key, x, level, reached, time, at_s[-1], time if reached else at_s[-1]))
     names = [*RUN, "axis", "target_us", "reached", "time", "total", "cost"]
     return pd.DataFrame(rows, columns=names)
 

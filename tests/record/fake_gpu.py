@@ -5,6 +5,8 @@ import os
 import signal
 import time
 
+SLOWER = {"GPU-b": 1.25}  # a card that is not like the others
+
 
 def compile_service(**settings):  # noqa: ARG001
     return _compile
@@ -39,7 +41,7 @@ def _time(task):
     if task["do"] == "facts":
         return {
             "gpu": "NVIDIA Test",
-            "slug": "test",
+            "slug": "other" if os.environ.get("CUDA_VISIBLE_DEVICES") == "GPU-c" else "test",
             "capability": "9.0",
             "sms": 132,
             "copy_bytes_per_s": 4e12,
@@ -54,7 +56,7 @@ def _time(task):
         os.kill(os.getpid(), signal.SIGKILL)
     if digest % 41 == 0:
         return {"status": "wrong_result", "error": "off", "seconds": 0.01}
-    latency = 5.0 + digest % 100
+    latency = (5.0 + digest % 100) * SLOWER.get(os.environ.get("CUDA_VISIBLE_DEVICES"), 1.0)
     if task["do"] == "compare":
         return {"samples_us": [latency] * 5, "baseline_us": [9.0] * 5, "baseline": "torch"}
     rule, first = task["rule"], task["rule"].first(task["asked"])

@@ -1,4 +1,3 @@
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.record import Recording, RecordOptions, fit_contention
+from kt_lab.store import read_journal
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = {
@@ -85,7 +85,7 @@ def test_a_killed_recording_resumes_without_measuring_anything_twice(recording, 
         file.write(b'{"kind": "visit", "workl')  # what a kill in mid-write leaves behind
     paths = recording().run()
     assert len(paths) == 2
-    records = [json.loads(line) for line in journal.read_text().splitlines()]
+    records = read_journal(journal)
     visits = [(r["workload"], r["config"], r["visit"]) for r in records if r["kind"] == "visit"]
     assert len(visits) == len(set(visits))
     compiled = [r["specialisation"] for r in records if r["kind"] == "compile"]

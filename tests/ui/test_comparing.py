@@ -17,7 +17,7 @@ import pytest
 from kt_lab import experiment as experiment_module
 from kt_lab.cells import NOT_REPEATABLE, run_cell
 from kt_lab.comparison import compare, finished_part, open_runs, request, stored_runs
-from kt_lab.errors import StoreError, UnknownName, UsageError
+from kt_lab.errors import UnknownName, UsageError
 from kt_lab.ui import background, compared, comparing
 from kt_lab.ui.background import alive
 from kt_lab.ui.comparing import CompareSession
@@ -146,13 +146,18 @@ def test_what_fails_ends_the_session_with_its_reason(monkeypatch):
     assert len(later.runs()) == 8
 
 
-def test_two_processes_do_not_write_one_journal(gate, tmp_path):
+def test_two_at_a_time_share_the_runs(gate, tmp_path):
     first = session("one", directory=tmp_path).start()
     assert gate.began.acquire(timeout=LONG_S)
-    with pytest.raises(StoreError, match="one writer"):
-        session("two", directory=tmp_path).start().wait(LONG_S)
+    second = session("two", directory=tmp_path).start()
+    assert gate.began.acquire(timeout=LONG_S), "the second begins another run meanwhile"
     gate.let.release(4)
-    assert first.wait(LONG_S).state == "done"
+    for each in (first, second):
+        found = each.wait(LONG_S)
+        assert (found.state, found.done, found.total) == ("done", 4, 4)
+    assert not gate.let.acquire(blocking=False), "four runs were computed, none of them twice"
+    pd.testing.assert_frame_equal(plain(first.runs()), plain(second.runs()))
+    assert [p.suffix for p in tmp_path.iterdir()] == [".parquet"]
 
 
 def test_an_executor_gets_no_more_runs_once_it_is_stopped():

@@ -210,6 +210,8 @@ class GpuRunner:
             self.sense()
             self._stack.close()
             self._stack = None
+            closed = "a runner must be open to measure, got a closed one; open another"
+            self._results.put(UsageError(closed))  # to whoever still waits in another thread
 
     def __enter__(self):
         """Returns itself."""
