@@ -97,8 +97,8 @@ def search(
         "mode": mode,
         "sources": len({(r.workload, r.gpu) for r in prior.readings}) if prior else 0,
         "budgets": budgets,
-        "ratios": np.median(curves, axis=0).tolist(),
-        "p90": np.quantile(curves, 0.9, axis=0, method="nearest").tolist(),
+        "ratios": np.round(np.median(curves, axis=0), 5).tolist(),
+        "p90": np.round(np.quantile(curves, 0.9, axis=0, method="nearest"), 5).tolist(),
     }
 
 

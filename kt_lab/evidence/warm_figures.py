@@ -1,0 +1,61 @@
+"""Warm starts as tables and a figure, one call each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from kt_lab import plots
+from kt_lab.cells import recorded
+from kt_lab.evidence.warm import MODES, search
+from kt_lab.evidence.warm_tables import summary
+from kt_lab.plots.warm import caption_warm, plot_warm
+from kt_lab.study import VENUE, Drawing
+from kt_lab.transfer import recorded_prior
+
+
+def sources(workload: str, gpu: str, *, rule: str) -> pd.DataFrame:
+    """Returns what a prior of recorded landscapes holds, a row per source.
+
+    Columns workload, gpu, configs, and in_space, how many of them the target's space has too.
+    """
+    target = recorded(workload, gpu)
+    readings = recorded_prior(target, rule=rule).readings
+    facts = [
+        {"workload": r.workload, "gpu": r.gpu, "in_space": target.space.contains(r.config)}
+        for r in readings
+    ]
+    table = pd.DataFrame(facts, columns=["workload", "gpu", "in_space"])
+    found = table.groupby(["workload", "gpu"])["in_space"].agg(configs="size", in_space="sum")
+    return found.reset_index()
+
+
+def searched(
+    workload: str, gpu: str, *, searcher: str = "scout", seeds: int, trials: int, lanes: int = 16
+) -> dict[str, Any]:
+    """Searches one landscape in every mode, as `kt-lab evidence warm` does with all of them."""
+    found = [search(workload, gpu, mode, searcher, seeds, trials, lanes) for mode in MODES]
+    rows = [row for row in found if row is not None]
+    return {"seeds": seeds, "rows": rows, "summary": summary(rows)}
+
+
+def table_of(result: Mapping[str, Any]) -> pd.DataFrame:
+    """Returns the summary of a result, a row per mode and budget, as `plot_warm` takes it."""
+    rows: Sequence[Mapping[str, Any]] = result["rows"]
+    found = []
+    for told in result["summary"]:
+        own = [row for row in rows if row["mode"] == told["mode"]]
+        kernels = len({row["kernel"] for row in own})
+        for at, budget in enumerate(own[0]["budgets"]):
+            numbers = {name: told[name][at] for name in ("geomean", "low", "high", "worst")}
+            counts = {"landscapes": len(own), "kernels": kernels, "seeds": result["seeds"]}
+            found.append({"mode": told["mode"], "budget": budget} | numbers | counts)
+    return pd.DataFrame(found)
+
+
+def warm_figure(result: Mapping[str, Any], *, venue: str = VENUE, width: str = "text") -> Drawing:
+    """Draws what is reached after a few evaluations, by what was known before."""
+    table = table_of(result)
+    with plots.paper(venue, width=width):
+        fig = plot_warm(table)
+    return Drawing(fig, table, caption_warm(table))

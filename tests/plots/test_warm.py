@@ -1,0 +1,45 @@
+"""The figure of warm starts: its lines, and what the caption counts."""
+
+import pytest
+from matplotlib import pyplot
+
+from kt_lab.evidence.warm_figures import table_of, warm_figure
+from kt_lab.evidence.warm_tables import summary
+
+
+def result():
+    rows = [
+        {
+            "workload": f"{kernel}/{number}",
+            "kernel": kernel,
+            "gpu": "h200",
+            "mode": mode,
+            "budgets": [1, 10],
+            "ratios": [scale * 2.0, scale],
+        }
+        for mode, scale, kernels in (("cold", 1.5, "ab"), ("twin", 1.0, "a"))
+        for kernel in kernels
+        for number in range(2)
+    ]
+    return {"rows": rows, "summary": summary(rows), "seeds": 3}
+
+
+def test_a_line_per_mode_on_two_logarithmic_panels(tmp_path):
+    drawing = warm_figure(result())
+    left, right = drawing.figure.axes
+    drawn = [
+        line.get_ydata().tolist() for line in left.lines if line.get_marker() not in ("", "None")
+    ]
+    assert drawn == [pytest.approx([200.0, 50.0]), pytest.approx([100.0, 0.3])]
+    assert left.get_xscale() == left.get_yscale() == right.get_yscale() == "log"
+    assert "on 2 to 4 landscapes of 2 kernels" in drawing.caption
+    assert "cold 3.00 to 1.500 and the same shape, other GPU 2.00 to 1.000" in drawing.caption
+    paths = drawing.save("warm", directory=tmp_path)
+    assert all(path.stat().st_size > 100 for path in paths.values())
+    pyplot.close(drawing.figure)
+
+
+def test_the_table_counts_what_each_mode_searched():
+    counts = table_of(result()).drop_duplicates("mode").set_index("mode")
+    assert counts["landscapes"].to_dict() == {"cold": 4, "twin": 2}
+    assert counts["kernels"].to_dict() == {"cold": 2, "twin": 1}
