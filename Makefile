@@ -8,7 +8,7 @@
 # Each sets up .venv first, and does nothing there when pyproject.toml and the lock are unchanged.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-TEST_EXTRAS := lab,gpu,dev,peers,programs
+TEST_EXTRAS := lab,gpu,dev,peers,programs,dask
 LAB_STAMP := .venv/.stamp-$(if $(shell command -v nvidia-smi 2>/dev/null),gpu,lab)
 
 BIN := .venv/bin
@@ -25,7 +25,7 @@ figures: .venv/.stamp-lab
 	$(BIN)/kt-lab figures
 
 lab: $(LAB_STAMP)
-	$(BIN)/jupyter lab --notebook-dir=notebooks
+	$(BIN)/jupyter lab --ip=localhost --notebook-dir=notebooks
 
 test: .venv/.stamp-test lint
 	$(BIN)/pytest -q

@@ -21,6 +21,7 @@ from kt_lab.errors import ConstraintError
 Columns = Mapping[str, Any]  # name -> array of shape (n,), or a scalar constant
 _Evaluator = Callable[[Columns], Any]
 _MAX_LENGTH = 2000  # characters; a constraint is one readable sentence, not a program
+_MAX_DEPTH = 100  # parts within parts; Python's stack holds some times as many
 
 
 def _safe(divide: Callable) -> Callable:
@@ -104,6 +105,11 @@ class Constraint:
                 f"a constraint must be one expression, got {self.expression!r} in "
                 f"{self.name!r}: {error}"
             ) from None
+        if _depth(tree) > _MAX_DEPTH:
+            raise ConstraintError(
+                f"a constraint must have at most {_MAX_DEPTH} parts within each other, got more "
+                f"in {self.name!r}: {self.expression[:80]!r}"
+            )
         names: set[str] = set()
         object.__setattr__(self, "_evaluate", _build(tree, names, self))
         object.__setattr__(self, "names", frozenset(names))
@@ -131,6 +137,13 @@ class Constraint:
     def __reduce__(self):
         """Pickles the text: the evaluator is rebuilt where it is loaded."""
         return Constraint, (self.name, self.expression, self.sentence)
+
+
+def _depth(tree: ast.AST) -> int:
+    depth, level = 0, [tree]
+    while level:
+        depth, level = depth + 1, [c for node in level for c in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _refuse(node: ast.AST, owner: Constraint) -> ConstraintError:

@@ -82,10 +82,10 @@ class Winner:
     def __post_init__(self):
         """Checks that the names can be a path and that everything can be stored as it is."""
         for part in (self.kernel, self.gpu, self.workload):
-            if not re.fullmatch(r"\w[\w.+-]*", part):
+            if not re.fullmatch(r"\w[\w.+-]{0,99}", part):
                 raise UsageError(
                     "kernel, workload and gpu of a winner name its file, so they must be of "
-                    f"letters, digits and _ . + -, got {part!r}"
+                    f"at most 100 letters, digits and _ . + -, got {part!r:.120}"
                 )
         for name, kind in (("config", Config), ("default", Config), ("extents", dict)):
             object.__setattr__(self, name, kind(getattr(self, name)))
@@ -94,6 +94,10 @@ class Winner:
             config_to_json(config)
         for name in (f.name for f in fields(self) if f.name not in _CONFIGS):
             require_json(getattr(self, name), what=name)
+        wrong = [n for n in _NUMBERS if isinstance(getattr(self, n), str | list | dict)]
+        if wrong or not isinstance(self.provenance.get("packages") or {}, dict):
+            wrong = ", ".join(wrong) or "other packages"
+            raise UsageError(f"a winner has numbers and packages by name, got {wrong}")
 
     @property
     def key(self) -> str:
@@ -120,6 +124,8 @@ def triton_text(config: Mapping[str, Any]) -> str:
 
 
 _CONFIGS = ("config", "default", "finalists")
+_NUMBERS = ("apparent_ratio", "ratio", "low", "high", "p_best", "latency_us", "default_us")
+_NUMBERS += ("seed", "trials", "elapsed_s")
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -204,7 +210,7 @@ def _read(path: Path) -> Winner:
         return Winner(**data)
     except StoreError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"a stored winner must be a whole JSON file with all its fields, got {shown}: "
             f"{type(error).__name__}: {error}; restore it, or delete it and tune again"
@@ -252,7 +258,7 @@ def matches(
 def architecture(facts: Mapping[str, Any]) -> str | None:
     """Returns what a GPU's vendor calls its architecture ("sm_90"), from facts about the GPU."""
     capability = facts.get("capability")
-    return facts.get("arch") or (capability and f"sm_{capability.replace('.', '')}")
+    return facts.get("arch") or (capability and f"sm_{str(capability).replace('.', '')}")
 
 
 @dataclass(frozen=True, slots=True)

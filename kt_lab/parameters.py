@@ -10,6 +10,7 @@ import numpy as np
 
 from kt_lab.errors import SpaceError
 
+_MOST = 1 << 20  # values of an axis, which are listed
 ROLES = ("tile", "warps", "stages", None)
 
 
@@ -107,6 +108,11 @@ class Integer(Parameter):
         """Checks the bounds and lists the values."""
         if self.step < 1:
             raise SpaceError(f"{self.name} must have step >= 1, got step={self.step}")
+        if (self.high - self.low) // self.step >= _MOST:
+            raise SpaceError(
+                f"{self.name} must have at most {_MOST:,} values, got low={self.low}, "
+                f"high={self.high}, step={self.step}"
+            )
         self._finish(tuple(range(self.low, self.high + 1, self.step)), self.role)
 
 

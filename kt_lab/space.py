@@ -29,6 +29,7 @@ __all__ = [
     "Space",
 ]
 
+_MOST_MEMBERS = 10**7  # that are unpacked
 _DRAWS = 10**6  # rejected draws before sampling a huge space gives up
 
 
@@ -244,10 +245,12 @@ class ParameterSpace(RowSpace):
                 default=description["default"],
                 constants=description["constants"],
             )
-        except (KeyError, TypeError) as error:
+        except SpaceError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise SpaceError(
                 f"a space description must hold parameters, constraints, constants and a default; "
-                f"got {sorted(description)}: {error}"
+                f"got {description!r:.200}: {type(error).__name__}: {error}"
             ) from None
         packed = description.get("members")
         return space if packed is None else space.only(_unpack(packed, len(space.names)))
@@ -277,7 +280,10 @@ def _pack(rows: np.ndarray) -> str:
 
 def _unpack(text: str, parameters: int) -> np.ndarray:
     try:
-        flat = np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype="<u4")
+        unpack, most = zlib.decompressobj(), 4 * parameters * _MOST_MEMBERS
+        flat = np.frombuffer(unpack.decompress(base64.b85decode(text), most), dtype="<u4")
+        if not unpack.eof:
+            raise ValueError(f"none that end, or more than {_MOST_MEMBERS:,}")
         return flat.reshape(parameters, -1).T.astype(np.int64)
     except (TypeError, ValueError, zlib.error) as error:
         raise SpaceError(f"a space's members must be packed value indices, got {error}") from None

@@ -93,11 +93,20 @@ SMALL = {
     ),
     "08_program_dojo.ipynb": (
         {"WORKLOAD": "multiply/65536", "PLAYERS": "random,expert,expert+annealing", "BUDGET": 4},
-        ["dojo_game", *_stored_dojo()],
+        ["dojo_game", "dojo_training", "dojo_transfer", *_stored_dojo()],
+    ),
+    "09_transfer_and_warm_start.ipynb": (
+        {"SEEDS": 1, "TRIALS": 10},
+        ["warm_one", "warm_all"],
     ),
     "10_paper_figures.ipynb": (
         {"STUDY": "headline", "ONLY": "ratios,quality_vs_time,table_scores", "WORKERS": 1},
         ["ratios", "quality_vs_time"],
+    ),
+    "11_scale_out.ipynb": (
+        {"WORKLOADS": "softmax/4096x640", "SEARCHERS": "random", "SEEDS": 3, "TRIALS": 20}
+        | {"DASHBOARD": False},
+        ["scale_out"],
     ),
 }
 
@@ -129,8 +138,15 @@ TOLD = {
         ["legal moves", "vectorise"],
         ["conv2d/1x64x64x56x56", "ResNet-50"],
     ],
+    "09_transfer_and_warm_start.ipynb": [
+        ["in_space", "rope/64x1x28x4x128"],
+        ["misled", "shapes", "twin", "budget"],
+    ],
     "10_paper_figures.ipynb": [
         ["<caption>Score of Willemsen", "9 workloads of 2 kernels", "<b>", "over Pattern"],
+    ],
+    "11_scale_out.ipynb": [
+        ["efficiency", "in process", "process pool", "Dask", "<td>True</td>"],
     ],
 }
 

@@ -27,7 +27,9 @@ def check_files(root: Path) -> list[str]:
     problems = []
     for name, facts in listed.items():
         path = root / name
-        if not path.is_file():
+        if ".." in path.parts or not path.is_relative_to(root):
+            problems.append(f"outside the artifact: {name}")
+        elif not path.is_file():
             problems.append(f"missing: {name}")
         elif hashlib.sha256(path.read_bytes()).hexdigest() != facts["sha256"]:
             problems.append(f"changed since it was bundled: {name}")

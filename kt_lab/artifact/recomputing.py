@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,8 @@ def recompute(
     told, good = [], True
     studies = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["studies"]
     for name, settings in studies.items():
+        if not re.fullmatch(r"\w[\w-]*", name):  # it names folders that are made and deleted
+            raise UsageError(f"a study's name has letters, digits, _ and -, got {name!r}")
         published, fresh = root / "paper" / name, root / "recomputed" / name
         shutil.rmtree(fresh, ignore_errors=True)
         wanted = settings["only"] if only is None else [n for n in settings["only"] if n in only]

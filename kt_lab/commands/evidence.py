@@ -32,7 +32,19 @@ EVIDENCE = {
         "random walks over moves of programs, and mutants of rules",
     ),
     "dojo": ("kt_lab.evidence.dojo", "tuned programs beside PyTorch and measured floors (CPU)"),
+    "tvm": ("kt_lab.evidence.tvm", "tuned programs beside TVM and its MetaSchedule (CPU)"),
+    "triton_programs": (
+        "kt_lab.evidence.triton_programs",
+        "programs of the dojo as Triton kernels beside PyTorch (GPU)",
+    ),
     "players": ("kt_lab.evidence.players", "players of the dojo with equal budgets (CPU)"),
+    "learners": (
+        "kt_lab.evidence.learners",
+        "deep Q-learners of the dojo: curves, transfer, encoders (CPU)",
+    ),
+    "fuzzing": ("kt_lab.evidence.fuzzing", "every parser against mutated inputs"),
+    "storage": ("kt_lab.evidence.storage", "stored runs killed, damaged, short of disk; resumed"),
+    "scaling": ("kt_lab.evidence.scaling", "speed-up by processes and Dask workers (replay)"),
     "interrupts": ("kt_lab.evidence.interrupts", "interrupt and resume at random moments"),
 }
 

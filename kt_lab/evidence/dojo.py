@@ -10,12 +10,9 @@ same command goes on where it was stopped.
 
 import argparse
 import functools
-import json
 import os
 import statistics
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -23,7 +20,7 @@ import numpy as np
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence.ceilings import Ceilings, floor_us, measure_ceilings
-from kt_lab.evidence.dojo_tables import PATHS, QUIET, means, merged
+from kt_lab.evidence.dojo_tables import PATHS, means, merged
 from kt_lab.evidence.playing import (
     EXPERT,
     LIMIT_S,
@@ -37,7 +34,7 @@ from kt_lab.evidence.playing import (
     sized,
 )
 from kt_lab.evidence.resuming import Rows
-from kt_lab.evidence.torch_paths import ENVIRONMENT
+from kt_lab.evidence.visits import torch_visit, visit, waits
 from kt_lab.programs.operators import get_operator, operators
 from kt_lab.provenance import provenance
 from kt_lab.runners.c import CRunner, Protocol, find_toolchain
@@ -47,9 +44,7 @@ from kt_lab.workload import Workload
 PLAYERS = ("expert+annealing", "expert+evolution")
 TORCH = ("eager", "compiled", "autotuned")
 _START_S = 600.0  # the start program of a large convolution takes seconds a call
-_TORCH_S = 900.0  # torch.compile may take minutes
 _SLOW = 3.0  # times the expert's latency, from which on the search stops timing early
-_TRIES = 3  # of a visit that was disturbed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,11 +106,12 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         searched, histories = _searched(field, args)
         found = finalists(histories, field.space, args.finalists)
         facts = runner.facts
-    visits = [_visit(workload, threads, field.expert, found, args) for _ in range(args.visits)]
+    raced = [field.expert, *found]
+    visits = [visit(workload, threads, raced, args) for _ in range(args.visits)]
     best = _chosen(visits[0], found)
-    parts = [_named(visit, best) for visit in visits[1:]]
-    torch = [_torch(workload, threads, args) for _ in parts] if args.torch else []
-    paths = merged([*parts, *(visit["paths"] for visit in torch)])
+    parts = [_named(samples, best) for samples in visits[1:]]
+    torch = [torch_visit(workload, threads, args) for _ in parts] if args.torch else []
+    paths = merged([*parts, *(found["paths"] for found in torch)])
     paths["start"] = _start(workload, protocol)
     ceilings = _ceilings(operator.bytes_moved(workload.extents), threads, protocol)
     bound, limit = floor_us(operator, dict(workload.extents), ceilings)
@@ -149,103 +145,12 @@ def _searched(field: Field, args) -> tuple[list[dict[str, Any]], list]:
     return told, histories
 
 
-def _visit(workload: Workload, threads: int, expert: Config, found: Sequence[Config], args):
-    """Times the expert pass and the finalists in alternation, in fresh processes.
-
-    Returns:
-        Samples, one batch each, shape (rounds, 1 + finalists).
-    """
-    protocol = Protocol(samples=args.rounds, batch_us=args.batch_us)
-
-    def race(awake: bool) -> np.ndarray:
-        with CRunner(workload, threads=threads, protocol=protocol, awake=awake) as runner:
-            return runner.race([expert, *found], rounds=args.rounds, repetitions=1)
-
-    taken = [
-        _quiet(lambda awake=awake: race(awake), lambda samples: samples)
-        for awake in _waits(threads)
-    ]
-    faster = np.argmin([samples.min(axis=0) for samples in taken], axis=0)
-    return np.stack([taken[way][:, k] for k, way in enumerate(faster)], axis=1)
-
-
-def _waits(threads: int) -> tuple[bool, ...]:
-    """Whether waiting threads stay awake: both ways are tried where there are any, for all sides.
-
-    Asleep is how searches measure; as OpenMP has it when nobody asks, threads start sooner.
-    """
-    return (False, True) if threads > 1 else (False,)
-
-
 def _chosen(visit: np.ndarray, found: Sequence[Config]) -> int:
     return int(np.nanargmin(visit.min(axis=0)[1:])) if found else 0
 
 
 def _named(visit: np.ndarray, best: int) -> dict[str, list[float]]:
     return {EXPERT: visit[:, 0].tolist(), "best": visit[:, 1 + best].tolist()}
-
-
-def _torch(workload: Workload, threads: int, args) -> dict[str, Any]:
-    """Times PyTorch's paths in processes of their own; the faster variant of each counts."""
-    job = {
-        "operator": workload.kernel,
-        "extents": dict(workload.extents),
-        "threads": threads,
-        "wanted": [p for p in args.torch if p != "autotuned" or workload.kernel == "matmul"],
-        "rounds": args.rounds,
-        "batch_us": args.batch_us,
-    }
-
-    def samples(found: Mapping[str, Any]) -> np.ndarray:
-        kept = (row["samples_us"] for row in found["paths"].values() if not row["error"])
-        return np.transpose(list(kept))
-
-    paths: dict[str, list[float]] = {}
-    for awake in _waits(threads):
-        found = _quiet(lambda awake=awake: _answer(job, awake=awake), samples)
-        for name, row in found["paths"].items():
-            path = name.partition("/")[0]
-            if not row["error"] and min(row["samples_us"]) < min(paths.get(path, [np.inf])):
-                paths[path] = row["samples_us"]
-    return found | {"paths": paths}
-
-
-def _answer(job: Mapping[str, Any], *, awake: bool) -> dict[str, Any]:
-    """Runs a job of `kt_lab.evidence.torch_paths` in a fresh process."""
-    env = os.environ | ENVIRONMENT
-    env |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(job["threads"]))
-    if awake:
-        del env["OMP_WAIT_POLICY"]
-    done = subprocess.run(
-        [sys.executable, "-m", "kt_lab.evidence.torch_paths"],
-        input=json.dumps(job),
-        capture_output=True,
-        text=True,
-        env=env,
-        timeout=_TORCH_S,
-        check=False,
-    )
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-        raise UsageError(f"PyTorch must answer for {job['operator']}, got {said}")
-    return json.loads(done.stdout)
-
-
-def _quiet(measure: Callable[[], Any], samples: Callable[[Any], np.ndarray]) -> Any:
-    """Measures again, a few times, while medians are far above least samples."""
-
-    def disturbed(found: Any) -> float:
-        table = samples(found)
-        if not table.size:  # no path was right: its error is the answer
-            return 0.0
-        return float(np.nanmax(np.median(table, axis=0) / table.min(axis=0)))
-
-    tried = []
-    for _ in range(_TRIES):
-        tried.append(measure())
-        if disturbed(tried[-1]) <= QUIET:
-            break
-    return min(tried, key=disturbed)
 
 
 def _start(workload: Workload, protocol: Protocol) -> dict[str, Any]:
@@ -263,8 +168,7 @@ def _start(workload: Workload, protocol: Protocol) -> dict[str, Any]:
 @functools.cache
 def _ceilings(moved: int, threads: int, protocol: Protocol) -> Ceilings:
     """Returns the ceilings for some bytes; more threads can do what one can."""
-    waits = _waits(threads)
-    found = measure_ceilings(moved, threads=threads, protocol=protocol, waits=waits)
+    found = measure_ceilings(moved, threads=threads, protocol=protocol, waits=waits(threads))
     if threads == 1:
         return found
     alone = _ceilings(moved, 1, protocol)

@@ -38,11 +38,14 @@ def merged(visits: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, dict[st
     return found
 
 
-def ratios(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def ratios(
+    rows: Sequence[Mapping[str, Any]], *, references: Sequence[str] = (*REFERENCES, "floor")
+) -> pd.DataFrame:
     """Returns a table of latency ratios of what was found, one row per workload and reference.
 
     Args:
         rows: Of `kt-lab evidence dojo`.
+        references: Paths, or the floor.
 
     Returns:
         Columns workload, kernel (the operator), threads, chain, size, reference, path (best or
@@ -52,7 +55,7 @@ def ratios(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     for row in rows:
         for path in ("best", "expert"):
             ours = row["paths"].get(path)
-            for reference in (*REFERENCES, "floor"):
+            for reference in references:
                 other = _reference(row, reference)
                 if ours and other:
                     found.append(
@@ -78,7 +81,9 @@ def _reference(row: Mapping[str, Any], name: str) -> float | None:
     return row["paths"].get(name, {}).get("min_us")
 
 
-def means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def means(
+    rows: Sequence[Mapping[str, Any]], *, references: Sequence[str] = REFERENCES
+) -> list[dict[str, Any]]:
     """Returns geometric means of the best program's ratios, with 95 % bootstrap intervals.
 
     Operators are resampled, then their workloads: shapes of one operator are alike.
@@ -87,8 +92,8 @@ def means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         Per reference, threads and group (all, single operators, fusable chains): `ratio`, `low`,
         `high`, `workloads` and `losses`, how many ratios are above 1.
     """
-    table = ratios(rows)
-    table = table[(table["path"] == "best") & (table["reference"] != "floor")]
+    table = ratios(rows, references=references)
+    table = table[table["path"] == "best"]
     found = []
     for (reference, threads), part in table.groupby(["reference", "threads"], sort=True):
         for group, chains in _GROUPS.items():

@@ -8,7 +8,9 @@ writes into given ones, and again the faster counts. A call includes what Python
 as it does for whoever uses it.
 """
 
+import functools
 import json
+import math
 import os
 import sys
 import time
@@ -19,6 +21,7 @@ import numpy as np
 
 Call = Callable[[], Any]
 EPS = 1e-5
+_LEAST = 5  # batches that no limit takes away
 # Environment of the process: threads that wait do not spin, nothing compiles beside the timing,
 # and memory that is freed stays, for what is timed are kernels and not page faults.
 ENVIRONMENT = {
@@ -148,8 +151,8 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
     rows = {}
     for name, call in calls.items():
         rows[name] = _checked(call, name, outputs, names, expected, operator, job["extents"])
-    timed = {name: calls[name] for name, row in rows.items() if not row["error"]}
-    for name, samples in _alternating(timed, job["rounds"], job["batch_us"]).items():
+    timed = {n: functools.partial(_batch, calls[n]) for n, row in rows.items() if not row["error"]}
+    for name, samples in alternating(timed, job["rounds"], job["batch_us"]).items():
         rows[name]["samples_us"] = samples
     return {"paths": rows, "torch": t.__version__, "threads": t.get_num_threads()}
 
@@ -163,48 +166,82 @@ def _torch_shapes(name: str, extents: Mapping[str, int]) -> dict[str, tuple[int,
 
 
 def _checked(call, name, outputs, names, expected, operator, extents) -> dict[str, Any]:
-    from kt_lab.programs.operators import error
-
     try:
         for output in outputs:
             output.fill_(float("nan"))
         results = call()
     except Exception as wrong:  # what torch.compile refuses is a fact to store
-        text = str(wrong).strip().partition("\n")[0]
-        return {"samples_us": [], "error": f"{type(wrong).__name__}: {text}"[:200]}
+        return failed(wrong)
     if name.endswith("/out"):
         results = outputs
     results = results if isinstance(results, tuple) else (results,)
     found = {n: r.numpy().reshape(expected[n].shape) for n, r in zip(names, results, strict=True)}
+    return judged(found, expected, operator.tolerance(extents))
+
+
+def judged(found: Mapping[str, Any], expected: Mapping[str, Any], allowed: float) -> dict:
+    """Returns the row of a path that ran: its deviation, and an error where that is too much."""
+    from kt_lab.programs.operators import error
+
     deviation = error(found, expected)
-    allowed = operator.tolerance(extents)
     wrong = "" if deviation <= allowed else f"deviates by {deviation:.1e}, more than {allowed:.1e}"
     return {"samples_us": [], "error": wrong, "deviation": deviation}
 
 
-def _alternating(calls: Mapping[str, Call], rounds: int, batch_us: float) -> dict[str, list]:
-    def batch(call: Call, count: int) -> float:
-        began = time.perf_counter()
-        for _ in range(count):
-            call()
-        return (time.perf_counter() - began) * 1e6 / count
+def failed(wrong: Exception) -> dict[str, Any]:
+    """Returns the row of a path that did not run."""
+    text = str(wrong).strip().partition("\n")[0]
+    return {"samples_us": [], "error": f"{type(wrong).__name__}: {text}"[:200]}
 
+
+def alternating(
+    batches: Mapping[str, Callable[[int], float]],
+    rounds: int,
+    batch_us: float,
+    *,
+    limit_s: float = math.inf,
+) -> dict[str, list[float]]:
+    """Times batches in alternation, each after one call that warms up.
+
+    Args:
+        batches: Per name what makes so many calls and returns their mean in microseconds.
+        rounds: Batches of each.
+        batch_us: A batch has as many calls as take at least this long.
+        limit_s: What has taken this long gets no more than _LEAST batches.
+
+    Returns:
+        Per name the means of its batches, microseconds, `rounds` of them at most.
+    """
     counts = {}
-    for name, call in calls.items():
-        least = min(batch(call, 1) for _ in range(3))
-        least = min(least, batch(call, max(1, int(batch_us / least))))
+    for name, batch in batches.items():
+        least = min(batch(1) for _ in range(3))
+        least = min(least, batch(max(1, int(batch_us / least))))
         counts[name] = max(1, -int(-batch_us // least))
-    samples: dict[str, list[float]] = {name: [] for name in calls}
+    samples: dict[str, list[float]] = {name: [] for name in batches}
     for number in range(rounds):
-        for name in list(calls) if number % 2 else list(reversed(calls)):
-            batch(calls[name], 1)
-            samples[name].append(batch(calls[name], counts[name]))
+        for name in list(batches) if number % 2 else list(reversed(batches)):
+            spent_s = 1e-6 * counts[name] * sum(samples[name])
+            if len(samples[name]) < _LEAST or spent_s < limit_s:
+                batches[name](1)
+                samples[name].append(batches[name](counts[name]))
     return samples
 
 
-if __name__ == "__main__":
-    result = os.fdopen(os.dup(1), "w")  # what compilers print must not get into the answer
+def main(answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    """Answers the job on stdin as JSON on stdout, which nothing else that prints gets into."""
+    result = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with np.errstate(all="ignore"):
         json.dump(answer(json.load(sys.stdin)), result)
     result.close()
+
+
+def _batch(call: Call, count: int) -> float:
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - began) * 1e6 / count
+
+
+if __name__ == "__main__":
+    main(answer)

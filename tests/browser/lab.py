@@ -21,6 +21,7 @@ from tests.shadow_data import shadow_data
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0  # a busy machine is no failure
 MARK = "KT_LAB_BROWSER_TEST"  # in the environment of every process that the server starts
+ALONE = 2  # processes of a kernel that computes nothing: itself, and what tracks its resources
 _PR_SET_PDEATHSIG = 1
 # The pop-up that asks about news would lie over every screenshot.
 _PAGE = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}

