@@ -24,6 +24,7 @@ _PURPOSES = {
     "peers": "comparing with other tuners",
     "dask": "experiments on a cluster",
     "tvm": "comparing programs with TVM",
+    "llm": "programs as a language model reads them",
 }
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*([^;]*)(?:;(.*))?")
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")

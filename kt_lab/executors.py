@@ -5,6 +5,7 @@ the same there as here. A worker that dies costs time, not a run; a lost network
 what to do next, and what was computed by then is in the journal.
 """
 
+import ast
 import hashlib
 import os
 import platform
@@ -147,21 +148,41 @@ def require_processes(executor: Executor, searchers: Mapping[str, str | None]) -
 def code_hash(algorithm: str, source: str | None) -> str:
     """Returns kt_lab's version and a hash over the modules that runs of a searcher come from.
 
-    These are the modules of `run_cell` and of the searcher, and those whose functions and classes
-    they use: changing another searcher changes nothing.
+    These are the modules of `run_cell` and of the searcher, and those that they import: changing
+    another searcher changes nothing.
     """
     todo = [run_cell.__module__, searcher_kind(algorithm, source).__module__]
-    found: dict[str, str] = {}
+    found: set[str] = set()
     while todo:
         name = todo.pop()
-        if name.startswith("kt_lab.") and name in sys.modules and name not in found:
-            found[name] = sys.modules[name].__file__
-            told = vars(sys.modules[name]).values()
-            todo += [str(getattr(value, "__module__", "")) for value in told]
+        if name not in found and _file(name):
+            found.add(name)
+            todo += _imported(name)
     digest = hashlib.sha256((source or "").encode())
     for name in sorted(found):
-        digest.update(Path(found[name]).read_bytes())
+        digest.update(_file(name).read_bytes())
     return f"{__version__}+{digest.hexdigest()[:12]}"
+
+
+@lru_cache(maxsize=1024)
+def _imported(module: str) -> list[str]:
+    """Returns what a module's source imports: not what happens to be loaded in this process."""
+    names = []
+    for node in ast.walk(ast.parse(_file(module).read_bytes())):
+        if isinstance(node, ast.ImportFrom):
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    return names
+
+
+def _file(module: str) -> Path | None:
+    """Returns the source of a module of kt_lab; None for anything else."""
+    package, *parts = module.split(".")
+    place = Path(__file__).parent.joinpath(*parts)
+    choices = (place.with_suffix(".py"), place / "__init__.py")
+    ours = package == "kt_lab" and parts
+    return next((path for path in choices if path.is_file()), None) if ours else None
 
 
 @lru_cache(maxsize=256)

@@ -155,7 +155,8 @@ class Experiment:
 
         def tell(*, progress: bool = True) -> None:
             nonlocal told
-            for run in list(islice(shared.runs.values(), told, None)):
+            new = islice(reversed(shared.runs.values()), len(shared.runs) - told)
+            for run in reversed(list(new)):
                 told += 1
                 if on_run:
                     on_run(typed(pd.DataFrame(run)))

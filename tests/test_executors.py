@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -101,18 +102,22 @@ def test_a_worker_with_other_code_or_data_is_refused_by_both_names(what):
 
 
 def test_the_code_of_a_run_is_that_of_its_own_searcher(monkeypatch, tmp_path):
-    with monkeypatch.context() as patch:
-        executors.code_hash.cache_clear()
-        before = {name: executors.code_hash(name, None) for name in ("random", "pattern")}
-        changed = tmp_path / "pattern.py"
-        changed.write_text("# another algorithm")
-        module = executors.searcher_kind("pattern", None).__module__
-        patch.setattr(sys.modules[module], "__file__", str(changed))
-        executors.code_hash.cache_clear()
-        after = {name: executors.code_hash(name, None) for name in before}
-    executors.code_hash.cache_clear()
+    before = {name: executors.code_hash(name, None) for name in ("random", "pattern")}
+    changed = tmp_path / "pattern.py"
+    changed.write_text("# another algorithm")
+    module, find = executors.searcher_kind("pattern", None).__module__, executors._file
+    monkeypatch.setattr(executors, "_file", lambda m: changed if m == module else find(m))
+    executors._imported.cache_clear()
+    after = {name: executors.code_hash.__wrapped__(name, None) for name in before}
+    executors._imported.cache_clear()
     assert after["random"] == before["random"]
     assert after["pattern"] != before["pattern"]
+
+
+def test_the_code_of_a_run_does_not_depend_on_what_a_process_has_loaded():
+    program = "from kt_lab.executors import code_hash; print(code_hash('lfbo_tree', None))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == executors.code_hash("lfbo_tree", None), done.stderr
 
 
 def test_a_different_cluster_is_refused_before_it_computes_anything(client, monkeypatch):

@@ -42,6 +42,8 @@ def block(directory: Path | None = None) -> str:
         _inspection(found["inspect"]),
         *_equivalence(found["equivalence"]),
         _cost(found["cost"]),
+        _warm(found["warm"]),
+        _storage(found["storage"]),
     ]
     lines = ["| claim | measured | command |", "| --- | --- | --- |"]
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
@@ -153,6 +155,35 @@ def _speed(events: dict, graph: dict) -> list[tuple[str, str, str]]:
             "evidence pipeline",
         )
     ]
+
+
+def _warm(result: dict) -> tuple[str, str, str]:
+    after, wrong = (
+        next(r for r in result["compared"] if r["mode"] == mode and r["budget"] == budget)
+        for mode, budget in (("shapes", 5), ("misled", 100))
+    )
+    kernels = len({row["kernel"] for row in result["rows"]})
+    return (
+        f"`{result['searcher']}` that knows the kernel's other shapes beside itself cold, "
+        f"{kernels} kernels, {result['seeds']} seeds",
+        f"latency after 5 evaluations {after['ratio']:.3f} ({after['low']:.3f} to "
+        f"{after['high']:.3f}); after 100 with knowledge that is wrong {wrong['ratio']:.3f} "
+        f"({wrong['low']:.3f} to {wrong['high']:.3f})",
+        "evidence warm",
+    )
+
+
+def _storage(result: dict) -> tuple[str, str, str]:
+    rows = result["rows"]
+    times, same, fits = (sum(row[name] for row in rows) for name in ("struck", "same", "fits"))
+    harm = ", ".join(
+        f"{sum(row[name] for row in rows)} {name}" for name in ("lost", "doubled", "corrupted")
+    )
+    return (
+        f"{len(rows)} kinds of fault in a store that processes share, {times} times",
+        f"{same} tables as if nothing had happened, {fits} times the right message; runs: {harm}",
+        "evidence storage",
+    )
 
 
 def _faults(result: dict) -> tuple[str, str, str]:

@@ -143,6 +143,7 @@ def test_the_process_of_tvm_needs_numpy_only():
     assert tvm_paths.environment(2)["TVM_NUM_THREADS"] == "2"
 
 
+@pytest.mark.slow  # needs the extra tvm, which pins other packages than the tests
 def test_tvm_computes_every_operator_as_the_reference_does():
     found = pytest.importorskip("tvm")
     from kt_lab.evidence.tvm_operators import DEFINITIONS, function

@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import numpy as np
@@ -42,6 +43,11 @@ def _replace_by_text(path):
     path.write_text("latency\n1\n")
 
 
+def _vouch_for_text(path):
+    _replace_by_text(path)
+    _edit_manifest(path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
 def _edit_manifest(path, **changes):
     manifest = path.with_suffix(".json")
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | changes))
@@ -50,11 +56,12 @@ def _edit_manifest(path, **changes):
 @pytest.mark.parametrize(
     ("damage", "law"),
     [
-        (_truncate, "Parquet file"),
-        (_replace_by_text, "Parquet file"),
+        (_truncate, "sha256"),
+        (_replace_by_text, "sha256"),
+        (_vouch_for_text, "Parquet file"),
         (lambda p: p.unlink(), "Parquet file"),
         (lambda p: p.with_suffix(".json").unlink(), "manifest"),
-        (lambda p: p.with_suffix(".json").write_text("[]"), "schema 2"),
+        (lambda p: p.with_suffix(".json").write_text("[]"), "a list at the top"),
         (lambda p: _edit_manifest(p, schema=99), "schema 2, got 99"),
         (lambda p: _edit_manifest(p, fingerprint="0" * 16), "fingerprint must match"),
         (lambda p: _edit_manifest(p, sha256="0" * 64), "sha256"),
