@@ -121,8 +121,7 @@ def test_the_code_of_a_run_does_not_depend_on_what_a_process_has_loaded():
 
 
 def test_a_different_cluster_is_refused_before_it_computes_anything(client, monkeypatch):
-    mine = fingerprint(experiment().cells()[0])
-    monkeypatch.setattr(executors, "fingerprint", lambda *_: mine | {"landscape": "f00d"})
+    monkeypatch.setattr(executors, "fingerprint", lambda c: fingerprint(c) | {"landscape": "f00d"})
     with pytest.raises(UsageError, match=r"another landscape .* f00d here"):
         experiment().run(executor=client)
 
