@@ -175,13 +175,14 @@ def _warm(result: dict) -> tuple[str, str, str]:
 
 def _storage(result: dict) -> tuple[str, str, str]:
     rows = result["rows"]
-    times, same, fits = (sum(row[name] for row in rows) for name in ("struck", "same", "fits"))
+    total = {name: sum(row[name] for row in rows) for name in ("times", "struck", "same", "fits")}
     harm = ", ".join(
         f"{sum(row[name] for row in rows)} {name}" for name in ("lost", "doubled", "corrupted")
     )
     return (
-        f"{len(rows)} kinds of fault in a store that processes share, {times} times",
-        f"{same} tables as if nothing had happened, {fits} times the right message; runs: {harm}",
+        f"{len(rows)} kinds of fault in a store that processes share, {total['times']} times",
+        f"{total['struck']} struck before the end; {total['same']} tables as if nothing had "
+        f"happened, {total['fits']} times the right message; runs: {harm}",
         "evidence storage",
     )
 
