@@ -126,7 +126,13 @@ def runs(players: Sequence[str], seeds: int) -> Iterator[tuple[str, int]]:
 
 
 def short_game(
-    workload: str, players: Sequence[str], *, threads: int = 1, budget: int, seeds: int = 1
+    workload: str,
+    players: Sequence[str],
+    *,
+    threads: int = 1,
+    budget: int,
+    seeds: int = 1,
+    timeout_s: float = 1.0,
 ) -> dict[str, Any]:
     """Lets players play on one workload, as `kt-lab evidence players` does on several.
 
@@ -136,12 +142,14 @@ def short_game(
         threads: Of every program.
         budget: Different programs that each measures.
         seeds: Runs of each.
+        timeout_s: Of a program's check: what computes a sum again for every element takes long.
 
     Returns:
         `rows`, as `kt_lab.evidence.dojo_tables.players_table` takes them.
     """
     rows = []
-    with CRunner(workload, threads=threads, protocol=Protocol(limit_s=LIMIT_S)) as runner:
+    quick = {"protocol": Protocol(limit_s=LIMIT_S), "timeout_s": timeout_s}
+    with CRunner(workload, threads=threads, **quick) as runner:
         field = open_field(runner, threads=threads)
         for player, seed in runs(players, seeds):
             history = play(player, field, budget=budget, seed=seed)
