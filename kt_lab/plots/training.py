@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from kt_lab.plots.captions import counted
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
@@ -38,6 +39,7 @@ def plot_training(table: pd.DataFrame) -> Figure:
         set_ratio_axis(ax.yaxis, low, high, log=log, most=5)
         ax.axhline(1.0, color=QUIET, lw=0.7)
         ax.tick_params(axis="both", labelsize=SMALL)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_title(workload, loc="left")
     fig.supxlabel("turn")
     fig.supylabel("speed-up over the start program")
