@@ -1,7 +1,5 @@
 """Training: one network plays several workloads in turn, and what comes of it plays elsewhere."""
 
-from collections import deque
-
 import numpy as np
 import pytest
 
@@ -11,51 +9,32 @@ from kt_lab.search import make_searcher
 from kt_lab.search.conformance_cases import drive
 from kt_lab.search.deep_q.policy import Policy
 from kt_lab.trial import Measurement
+from tests.queued import Queued
 from tests.search.words import Words
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 
-class Made:
-    """A runner whose latencies fall with every letter b and rise with every other."""
-
-    live, now, free = False, 0.0, 1
-
-    def __init__(self):
-        self.queue = deque()
-
-    @property
-    def pending(self):
-        return len(self.queue)
-
-    def submit(self, proposals):
-        self.queue.extend(proposals)
-
-    def next(self):
-        proposal = self.queue.popleft()
-        word = proposal.config["word"]
-        slow = 1.2 ** (len(word) - 2 * word.count("b"))
-        return proposal, Measurement("ok", (100.0 * slow,))
-
-    def close(self):
-        pass
+def latency_us(config):
+    """Falls with every letter b and rises with every other."""
+    word = config["word"]
+    return 100.0 * 1.2 ** (len(word) - 2 * word.count("b"))
 
 
 def best(searcher, trials):
-    runner, found = Made(), []
+    found = []
 
     def evaluate(config):
-        runner.submit([make_searcher("random", Words(), seed=0).propose(config)])
-        found.append(runner.next()[1])
-        return found[-1]
+        found.append(latency_us(config))
+        return Measurement("ok", (found[-1],))
 
     drive(searcher, evaluate, trials=trials, batch=1)
-    return min(m.latency_us for m in found)
+    return min(found)
 
 
 def test_one_policy_is_trained_on_all_workloads_and_carries_over(tmp_path):
-    arenas = {"short": (Words(5), Made()), "long": (Words(7), Made())}
+    arenas = {"short": (Words(5), Queued(latency_us)), "long": (Words(7), Queued(latency_us))}
     small = {"hidden": 32, "layers": 2, "moves": 6, "actors": 1}
     policy, curve = train(arenas, rounds=4, programs=30, seed=0, **small)
     again, same = train(arenas, rounds=4, programs=30, seed=0, **small)
@@ -83,4 +62,4 @@ def test_one_policy_is_trained_on_all_workloads_and_carries_over(tmp_path):
 
 def test_training_asks_for_enough():
     with pytest.raises(UsageError, match="programs=1"):
-        train({"w": (Words(), Made())}, rounds=1, programs=1, seed=0)
+        train({"w": (Words(), Queued(latency_us))}, rounds=1, programs=1, seed=0)

@@ -151,6 +151,11 @@ STYLES = {
     "evolution": SearcherStyle(_GREEN, _DOTTED, "s", "Evolution"),
     "lfbo": SearcherStyle(_ORANGE, _DASHDOT, "^", "LFBO"),
     "max_q": SearcherStyle(_BLUE, _DOTTED, "X", "Max-Q"),
+    "max_q_dqn": SearcherStyle(INK, _LONG, "P", "Max-Q, deep"),
+    "dqn": SearcherStyle(INK, _DASHDOT, "v", "Deep Q"),
+    "frozen": SearcherStyle(_PINK, _SOLID, "o", "Policy, frozen"),
+    "tuned": SearcherStyle(_GREEN, _DASHED, "v", "Policy, learning on"),
+    "scratch": SearcherStyle(_SKY, _DASHDOT, "o", "From scratch"),
     "expert": SearcherStyle(INK, _DASHED, "x", "Expert pass"),
     "expert+annealing": SearcherStyle(INK, _DOTTED, "h", "Expert + annealing"),
     "scout": SearcherStyle(INK, _SOLID, "o", "Scout"),
@@ -176,7 +181,7 @@ STYLES = {
     "kt_bayes_opt": SearcherStyle(_PURPLE, _DOTTED, "D", "Bayesian opt. (KT)"),
     "kt_greedy_ils": SearcherStyle(_BROWN, _LONG, "o", "Greedy ILS (KT)"),
 }
-"""The registered searchers' looks; no two share colour and dash."""
+"""The looks of searchers, and of how a policy is used; no two share colour and dash."""
 
 
 def searcher_style(name: str) -> SearcherStyle:

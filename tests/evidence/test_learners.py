@@ -3,7 +3,6 @@
 import argparse
 import json
 import zlib
-from collections import deque
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -13,38 +12,21 @@ from kt_lab.evidence import dojo_figures, learners
 from kt_lab.evidence.playing import Field
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.space import ScheduleSpace
-from kt_lab.trial import Measurement
+from tests.queued import Queued
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
-
-
-class MadeUp:
-    """A runner whose latencies follow from a program's text alone."""
-
-    live, now, free = False, 0.0, 1
-
-    def __init__(self, space, workload):
-        self.space, self.workload, self.queue = space, workload, deque()
-
-    @property
-    def pending(self):
-        return len(self.queue)
-
-    def submit(self, proposals):
-        self.queue.extend(proposals)
-
-    def next(self):
-        proposal = self.queue.popleft()
-        code = zlib.crc32(self.space.key(proposal.config).encode()) % 1000
-        return proposal, Measurement("ok", (10.0 + code,))
 
 
 @contextmanager
 def made_up_arena(workload, args):  # noqa: ARG001 - what the real one takes
     operator = get_operator(workload.kernel)
     space = ScheduleSpace(operator.program(workload.extents), longest=4)
-    runner = MadeUp(space, SimpleNamespace(key=workload.key))
+
+    def latency_us(config):
+        return 10.0 + zlib.crc32(space.key(config).encode()) % 1000
+
+    runner = Queued(latency_us, space=space, workload=SimpleNamespace(key=workload.key))
     yield Field(runner, space, space.default, 1.0), 1000.0
 
 

@@ -38,14 +38,16 @@ _SAMPLE = 32  # random configs that features are standardised over
 _DIGITS = 5  # of a value that moves are compared by
 
 
+def _rule(default: str) -> Any:
+    doc = "What a move is worth: the best reward to come, or their sum."
+    return option(default, doc, choices=("max", "sum"))
+
+
 @dataclass(frozen=True)
 class DeepQOptions(Options):
     """Options of `max_q_dqn`, and of `dqn`, whose rule is the sum."""
 
-    rule: str = option(
-        "max", "What a move is worth: the best reward to come, or their sum.",
-        choices=("max", "sum"),
-    )  # fmt: skip
+    rule: str = _rule("max")
     actors: int = option(2, "Episodes played side by side.", unit="episodes", low=1, high=1000)
     moves: int = option(24, "Moves per episode at most.", unit="moves", low=1, high=10_000)
     start: str = option(
@@ -89,10 +91,7 @@ class DeepQOptions(Options):
 class SumOptions(DeepQOptions):
     """Options of `dqn`."""
 
-    rule: str = option(
-        "sum", "What a move is worth: the best reward to come, or their sum.",
-        choices=("max", "sum"),
-    )  # fmt: skip
+    rule: str = _rule("sum")
 
 
 class MaxQDQNSearch(MaxQSearch):
