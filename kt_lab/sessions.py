@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kt_lab.errors import LandscapeError
 from kt_lab.landscape import Landscape, data_directory
 from kt_lab.provenance import provenance
+from kt_lab.ticks import read_table, write_table
 from kt_lab.trial import OK
 
-SCHEMA = 1
+SCHEMA = 2
+_READABLE = (1, 2)  # 1 held the samples as floats
 _COLUMNS = ("workload", "config", "status", "samples_us", "control", "order")
 
 
@@ -52,15 +53,9 @@ def save_session(
     }
     about = {"schema": SCHEMA, "session": name, "gpu": gpu, "facts": facts, "rules": rules}
     about["provenance"] = provenance()
-    metadata = {"kt_lab": json.dumps(about, default=str)}
     path = folder / f"{name}.parquet"
     partial = path.with_suffix(".parquet.partial")
-    pq.write_table(
-        pa.table(arrays).replace_schema_metadata(metadata),
-        partial,
-        compression="zstd",
-        compression_level=19,
-    )
+    write_table(arrays, partial, {"kt_lab": json.dumps(about, default=str)})
     os.replace(partial, path)
     return path
 
@@ -86,16 +81,17 @@ def load_sessions(gpu: str, *, workload: str | None = None, directory=None) -> p
 
 def _load(path: Path, workload: str | None) -> pd.DataFrame:
     try:
-        table = pq.read_table(path)
+        table = read_table(path.read_bytes())
         about = json.loads((table.schema.metadata or {}).get(b"kt_lab", b"null"))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise LandscapeError(
             f"a session must be a Parquet file, got {path.name}: {type(error).__name__}: {error}"
         ) from None
     missing = sorted(set(_COLUMNS) - set(table.column_names))
-    if not isinstance(about, dict) or about.get("schema") != SCHEMA or missing:
+    if not isinstance(about, dict) or about.get("schema") not in _READABLE or missing:
         raise LandscapeError(
-            f"a session must hold {', '.join(_COLUMNS)} in schema {SCHEMA}; {path.name} does not"
+            f"a session must hold {', '.join(_COLUMNS)} in schema {SCHEMA} or older; "
+            f"{path.name} does not"
         )
     frame = table.to_pandas()
     frame["workload"], frame["status"] = frame["workload"].astype(str), frame["status"].astype(str)

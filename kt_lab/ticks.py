@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 TICK_MS = 32e-6  # CUDA events on Hopper, driver 580
 
 
-def write_table(arrays: Mapping[str, pa.Array], path: Path) -> None:
+def write_table(
+    arrays: Mapping[str, pa.Array], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
     """Writes columns to Parquet; `samples_us` as `samples_ticks` where ticks hold it all."""
     arrays, split = dict(arrays), []
     if (ticks := to_ticks(arrays["samples_us"])) is not None:
@@ -24,7 +26,7 @@ def write_table(arrays: Mapping[str, pa.Array], path: Path) -> None:
         arrays = dict(zip(names, [*(arrays | {"samples_us": ticks}).values()], strict=True))
         split = ["samples_ticks.list.element"]
     pq.write_table(
-        pa.table(arrays),
+        pa.table(arrays, metadata=metadata),
         path,
         compression="zstd",
         compression_level=19,

@@ -69,11 +69,12 @@ def test_a_shipped_landscape_is_whole(entry):
     clear = near[latency[near] <= 1.8 * landscape.optimum_us]
     total = [sum(len(landscape.samples[v][at]) for v in range(landscape.visits)) for at in clear]
     assert np.mean(np.asarray(total) >= 20) > 0.99
-    compared = landscape.manifest["contention"]["factors"].keys()
-    assert len(compared) == 3
-    assert compared > {"1", "4"}
-    # On a crowded host the wall clock of a compilation says nothing.
-    crowded = landscape.table["compile_workers"].max() > 16
+    if contention := landscape.manifest["contention"]:
+        assert len(contention["factors"]) == 3
+        assert contention["factors"].keys() > {"1", "4"}
+    # On a crowded host, or where nobody knows how crowded it was, the wall clock of a compilation
+    # says nothing.
+    crowded = landscape.table["compile_workers"].max() > 16 or not contention
     assert crowded == (landscape.manifest.get("compile_clock") == "cpu")
 
 

@@ -16,17 +16,21 @@ def agreement(landscape: Landscape, sessions: pd.DataFrame) -> pd.DataFrame:
         sessions: Readings of its workload in others, as `load_sessions` returns them.
 
     Returns:
-        session, configs (timed in both), spearman (rank correlation of the medians, -1..1),
+        session, configs (timed in both), spearman (rank correlation of the medians of configs
+        evenly spaced over the recorded ranks, -1..1: of contenders alone it would be that of
+        their noise), visits_spearman (of the same configs in the recording's first two visits),
         offset (median of session / recording, 1 = the same), spread (half the central 68 % of
         log session / recording about it: what a day does to one config beside another),
         optimum_ratio (the recorded best in that session / the session's own best, >= 1: what
         the recording's pick costs there).
     """
     rows = []
+    visits = [np.asarray([_median(s) for s in landscape.samples[v]]) for v in range(2)]
     for name, offset in log_offsets(landscape, sessions).items():
         both = np.flatnonzero(np.isfinite(offset))
         recorded = landscape.latency_us[both]
         again = recorded * np.exp(offset[both])
+        even = evenly(landscape.latency_us, both)
         low, high = np.quantile(offset[both], [0.16, 0.84])
         rows.append(
             {
@@ -34,13 +38,41 @@ def agreement(landscape: Landscape, sessions: pd.DataFrame) -> pd.DataFrame:
                 "gpu": landscape.gpu,
                 "session": name,
                 "configs": len(both),
-                "spearman": float(spearmanr(recorded, again).statistic) if len(both) > 1 else 1.0,
+                "spearman": _rank(
+                    landscape.latency_us[even], np.exp(offset[even]) * landscape.latency_us[even]
+                ),
+                "visits_spearman": _rank(*(visit[even] for visit in visits)),
                 "offset": float(np.exp(np.median(offset[both]))),
                 "spread": float(high - low) / 2,
                 "optimum_ratio": float(again[np.argmin(recorded)] / again.min()),
             }
         )
     return pd.DataFrame(rows)
+
+
+def evenly(latency_us: np.ndarray, timed: np.ndarray, *, count: int = 100) -> np.ndarray:
+    """Returns timed configs that are evenly spaced over the ranks of all.
+
+    Args:
+        latency_us: Recorded latencies, shape (size,), not finite where a config failed.
+        timed: Positions of the configs to choose from.
+        count: How many ranks are asked for; the timed config nearest to each is taken, once.
+    """
+    order = np.argsort(latency_us, kind="stable")
+    ranks = np.empty(len(order))
+    ranks[order] = np.arange(len(order))
+    by_rank = timed[np.argsort(ranks[timed])]
+    asked = np.linspace(0, np.isfinite(latency_us).sum() - 1, count)
+    nearest = np.abs(ranks[by_rank][None, :] - asked[:, None]).argmin(axis=1)
+    return by_rank[np.unique(nearest)]
+
+
+def _rank(a: np.ndarray, b: np.ndarray) -> float:
+    return float(spearmanr(a, b, nan_policy="omit").statistic) if len(a) > 1 else 1.0
+
+
+def _median(samples: np.ndarray) -> float:
+    return float(np.median(samples)) if len(samples) else np.nan
 
 
 def control_readings(sessions: pd.DataFrame) -> pd.DataFrame:

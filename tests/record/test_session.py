@@ -1,15 +1,20 @@
+import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from kt_lab.datasheet import noisy
 from kt_lab.errors import LandscapeError, UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.record import Recording, RecordOptions, SessionOptions, SessionRecording
 from kt_lab.record.session import chosen
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.sessions import draw_offset, load_sessions, log_offsets
-from kt_lab.stats.sessions import agreement, control_readings
+from kt_lab.stats.sessions import agreement, control_readings, evenly
 from kt_lab.trial import Proposal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,3 +140,41 @@ def test_a_foreign_file_is_no_session(tmp_path):
     (tmp_path / "gpu" / "x.parquet").write_bytes(b"not parquet")
     with pytest.raises(LandscapeError, match=r"must be a Parquet file, got x\.parquet"):
         load_sessions("gpu", directory=tmp_path)
+
+
+def test_a_session_of_the_older_form_is_read(recorded, tmp_path):
+    _, table = recorded
+    path = tmp_path / "gpu" / "old.parquet"
+    path.parent.mkdir()
+    old = table[table["session"] == "first"].drop(columns="session")
+    about = {"schema": 1, "session": "first"}
+    written = pa.Table.from_pandas(old, preserve_index=False)
+    pq.write_table(written.replace_schema_metadata({"kt_lab": json.dumps(about)}), path)
+    read = load_sessions("gpu", directory=tmp_path)
+    assert len(read) == len(old)
+    assert all(map(np.allclose, read["samples_us"], old["samples_us"]))
+
+
+def test_ranks_are_compared_over_the_whole_landscape_and_not_its_best_alone():
+    latency_us = np.linspace(1.0, 2.0, 1_000)
+    latency_us[990:] = np.inf
+    timed = np.concatenate([np.arange(300), np.arange(300, 990, 7), [995]])
+    even = evenly(latency_us, timed)
+    assert set(even) <= set(timed)
+    assert 995 not in even
+    gaps = np.diff(np.sort(even))
+    assert len(even) >= 95
+    assert gaps.max() <= 17  # 989 / 99, and half of 7 on either side
+
+
+def test_contenders_that_other_sessions_reorder_are_listed_as_noisy():
+    row = {"sessions": 3, "gpu": "h200", "visits_spearman": 0.9, "session_offsets": "1 to 1"}
+    good = row | {"workload": "a/1", "spearman": 0.99, "optimum_moves": 1.01}
+    moved = row | {"workload": "a/2", "spearman": 0.99, "optimum_moves": 1.03}
+    mixed = row | {"workload": "a/3", "spearman": 0.97, "optimum_moves": 1.0}
+    once = {"workload": "a/4", "sessions": 1}
+    said, listed = noisy(pd.DataFrame([good, moved, mixed, once]))
+    assert "Of 3 landscapes" in said
+    assert "1 agree" in said
+    assert [line.split(" | ")[0] for line in listed.splitlines()[2:]] == ["| a/3", "| a/2"]
+    assert noisy(pd.DataFrame([once])) == []
