@@ -1,6 +1,5 @@
 """The datasheet: one row of facts per recorded landscape, computed from the data."""
 
-import json
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,12 +11,15 @@ from kt_lab.roofline import roofline
 from kt_lab.sessions import load_sessions
 from kt_lab.stats.sessions import agreement
 from kt_lab.study import levels
+from kt_lab.vendors import compiled_readings
 
 BEGIN = "<!-- datasheet: begin -->"
 END = "<!-- datasheet: end -->"
 KERNELS_BEGIN = "<!-- kernels -->"
 KERNELS_END = "<!-- /kernels -->"
 _CAREFUL = 10  # samples that a visit needs before its spread says anything
+_AGREES = 0.98  # Spearman's rho of two sessions, from which on they agree
+_MOVES = 1.02  # what the recorded best may cost there
 _HEADS = {
     "workload": ("workload", "{}"),
     "gpu": ("GPU", "{}"),
@@ -34,6 +36,7 @@ _HEADS = {
     "sessions": ("sessions", "{}"),
     "session_offsets": ("session offsets", "{}"),
     "spearman": ("Spearman", "{:.3f}"),
+    "visits_spearman": ("of its visits", "{:.3f}"),
     "optimum_moves": ("optimum elsewhere", "{:.3f}"),
     "floor_us": ("roofline µs", "{:.2f}"),
     "bound": ("bound by", "{}"),
@@ -49,7 +52,8 @@ def datasheet() -> pd.DataFrame:
     """Returns one row per shipped landscape, sorted by kernel, workload and GPU.
 
     Columns as in `markdown`; `session_offsets`: the lowest and the highest median of session /
-    recording; `spearman`: the lowest rank correlation of a session with the recording;
+    recording; `spearman`: the lowest rank correlation of a session with the recording, and
+    `visits_spearman` that of the recording's own first two visits, over the same configs;
     `optimum_moves`: how much slower the recorded best was than a session's own best, at worst.
     Missing where no session or comparison was made.
     """
@@ -90,12 +94,13 @@ def _sessions(landscape: Landscape) -> dict:
     readings = _readings(landscape.gpu, data_directory())
     told = agreement(landscape, readings[readings["workload"] == landscape.workload])
     if told.empty:
-        missing = {"session_offsets": None, "spearman": None, "optimum_moves": None}
-        return {"sessions": 1} | missing
+        names = ("session_offsets", "spearman", "visits_spearman", "optimum_moves")
+        return {"sessions": 1} | dict.fromkeys(names)
     return {
         "sessions": 1 + len(told),
         "session_offsets": f"{told['offset'].min():.3f} to {told['offset'].max():.3f}",
         "spearman": float(told["spearman"].min()),
+        "visits_spearman": float(told["visits_spearman"].min()),
         "optimum_moves": float(told["optimum_ratio"].max()),
     }
 
@@ -108,27 +113,18 @@ def _readings(gpu: str, data: Path) -> pd.DataFrame:
 def _vendors(landscape: Landscape) -> dict:
     baseline = landscape.manifest["baseline"]
     ours, theirs = np.median(baseline["beside_us"]), np.median(baseline["samples_us"])
-    compiled = _compiled(landscape.gpu, data_directory()).get(landscape.workload)
+    here = _compiled(data_directory()).get((landscape.workload, landscape.gpu))
     return {
         "vendor": baseline["name"],
         "vendor_us": float(theirs),
         "ratio_to_vendor": float(ours / theirs),
-        "ratio_to_compiled": compiled,
+        "ratio_to_compiled": here[0] / here[1] if here else None,
     }
 
 
 @lru_cache(maxsize=4)
-def _compiled(gpu: str, data: Path) -> dict[str, float]:
-    """Returns best config / torch.compile per workload, where `kt-lab evidence vendors` ran."""
-    path = data / "evidence" / f"vendors-{gpu}.json"
-    if not path.exists():
-        return {}
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    return {
-        row["workload"]: float(np.median(row["kt_lab_us"]) / np.median(row["compiled_us"]))
-        for row in rows
-        if "compiled_us" in row
-    }
+def _compiled(data: Path) -> dict[tuple[str, str], tuple[float, float]]:
+    return compiled_readings(data)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -202,7 +198,31 @@ def markdown(table: pd.DataFrame) -> str:
         f"{table['gpu'].nunique()} GPUs: {table['configs'].sum():,} measured configs, "
         f"{table['failed'].sum():,} of them failures."
     )
-    return "\n\n".join([said, _table(summary(table), _SUMMARY_HEADS), _table(table, _HEADS)])
+    tables = [_table(summary(table), _SUMMARY_HEADS), _table(table, _HEADS)]
+    return "\n\n".join([said, *tables, *noisy(table)])
+
+
+def noisy(table: pd.DataFrame) -> list[str]:
+    """Returns, as Markdown, which landscapes other sessions do not confirm, and by how much.
+
+    Args:
+        table: A datasheet.
+
+    Returns:
+        A sentence and a table; nothing where no other session was recorded.
+    """
+    timed = table[table["sessions"] > 1]
+    if timed.empty:
+        return []
+    agree = (timed["spearman"] >= _AGREES) & (timed["optimum_moves"] <= _MOVES)
+    said = (
+        f"Of {len(timed)} landscapes that other sessions timed, {int(agree.sum())} agree with "
+        f"each of them (Spearman of at least {_AGREES}, the recorded best within "
+        f"{_MOVES - 1:.0%} of the session's own). The others are noisy:"
+    )
+    names = ("workload", "gpu", "spearman", "visits_spearman", "optimum_moves", "session_offsets")
+    noisy = timed[~agree].sort_values("spearman")
+    return [said, _table(noisy, {name: _HEADS[name] for name in names})]
 
 
 def _table(table: pd.DataFrame, heads: dict[str, tuple[str, str]]) -> str:

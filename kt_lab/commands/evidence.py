@@ -45,6 +45,7 @@ EVIDENCE = {
     "fuzzing": ("kt_lab.evidence.fuzzing", "every parser against mutated inputs"),
     "storage": ("kt_lab.evidence.storage", "stored runs killed, damaged, short of disk; resumed"),
     "scaling": ("kt_lab.evidence.scaling", "speed-up by processes and Dask workers (replay)"),
+    "record_scaling": ("kt_lab.evidence.record_scaling", "speed-up of recordings by GPUs (GPU)"),
     "interrupts": ("kt_lab.evidence.interrupts", "interrupt and resume at random moments"),
 }
 

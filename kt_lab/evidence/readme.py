@@ -11,6 +11,7 @@ from kt_lab import stats
 from kt_lab.comparison import optima_table
 from kt_lab.evidence.beside_helion import ratios
 from kt_lab.evidence.cost import ratios as cost_ratios
+from kt_lab.evidence.readme_rows import record_scaling, scaling, storage, triton, warm
 from kt_lab.landscape import data_directory
 from kt_lab.plots.style import searcher_style
 
@@ -42,8 +43,11 @@ def block(directory: Path | None = None) -> str:
         _inspection(found["inspect"]),
         *_equivalence(found["equivalence"]),
         _cost(found["cost"]),
-        _warm(found["warm"]),
-        _storage(found["storage"]),
+        warm(found["warm"]),
+        storage(found["storage"]),
+        scaling(found["scaling"]),
+        record_scaling(found["record_scaling"]),
+        triton(found["triton_programs"]),
     ]
     lines = ["| claim | measured | command |", "| --- | --- | --- |"]
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
@@ -155,36 +159,6 @@ def _speed(events: dict, graph: dict) -> list[tuple[str, str, str]]:
             "evidence pipeline",
         )
     ]
-
-
-def _warm(result: dict) -> tuple[str, str, str]:
-    after, wrong = (
-        next(r for r in result["compared"] if r["mode"] == mode and r["budget"] == budget)
-        for mode, budget in (("shapes", 5), ("misled", 100))
-    )
-    kernels = len({row["kernel"] for row in result["rows"]})
-    return (
-        f"`{result['searcher']}` that knows the kernel's other shapes beside itself cold, "
-        f"{kernels} kernels, {result['seeds']} seeds",
-        f"latency after 5 evaluations {after['ratio']:.3f} ({after['low']:.3f} to "
-        f"{after['high']:.3f}); after 100 with knowledge that is wrong {wrong['ratio']:.3f} "
-        f"({wrong['low']:.3f} to {wrong['high']:.3f})",
-        "evidence warm",
-    )
-
-
-def _storage(result: dict) -> tuple[str, str, str]:
-    rows = result["rows"]
-    total = {name: sum(row[name] for row in rows) for name in ("times", "struck", "same", "fits")}
-    harm = ", ".join(
-        f"{sum(row[name] for row in rows)} {name}" for name in ("lost", "doubled", "corrupted")
-    )
-    return (
-        f"{len(rows)} kinds of fault in a store that processes share, {total['times']} times",
-        f"{total['struck']} struck before the end; {total['same']} tables as if nothing had "
-        f"happened, {total['fits']} times the right message; runs: {harm}",
-        "evidence storage",
-    )
 
 
 def _faults(result: dict) -> tuple[str, str, str]:

@@ -72,7 +72,7 @@ def _preallocated(t) -> dict[str, Callable]:
         t.mul(x, r, out=z).mul_(g)
 
     def batch_norm(x, mean, var, g, b, z):
-        kept = t.empty(0), t.empty(0)
+        kept = x.new_empty(0), x.new_empty(0)
         norm(x, g, b, mean, var, False, 0.0, EPS, out=z, save_mean=kept[0], save_invstd=kept[1])
 
     def training(x, g, b, mean, rstd, z):

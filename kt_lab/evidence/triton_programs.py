@@ -29,7 +29,7 @@ from kt_lab.programs.triton_schedules import triton_schedules
 from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.facts import ceilings, gpu_name, gpu_slug, gpu_uuid, read_sensors
 from kt_lab.runners.gpu.lock import GpuLock
-from kt_lab.runners.gpu.protocols import FLUSH_BYTES, get_protocol
+from kt_lab.runners.gpu.protocols import FLUSH_BYTES, captured, get_protocol
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.stats.intervals import geomean_interval
@@ -72,7 +72,7 @@ def workloads_of(operator: str) -> tuple[Workload, Workload]:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Tunes and races what is not stored yet; returns all rows."""
     names = ("trials", "seconds", "searcher", "seed", "rounds", "repetitions", "protocol", "torch")
-    facts = {"emitter": VERSION, "gpu": gpu_name(args.device)}
+    facts = {"emitter": VERSION, "gpu": gpu_name(args.device), "calls": "captured"}
     facts |= {name: getattr(args, name) for name in names}
     rows = Rows(args.out, facts, provenance(), again=args.again)
     chosen = [workload for name in args.operators for workload in workloads_of(name)]
@@ -114,6 +114,8 @@ def tuned(workload: Workload, args: argparse.Namespace) -> dict[str, Any]:
 
 class Gpu:
     """The GPU while this process races on it: locked, with its ceilings and a flush buffer."""
+
+    capture = staticmethod(captured)  # compiled Python would keep the host busy between the events
 
     def __init__(self, index: int, protocol: str):
         """Takes the GPU's index and the name of the timing protocol."""
@@ -176,7 +178,8 @@ def raced(workload: Workload, best: Mapping | None, gpu: Gpu, args) -> dict[str,
         flat = tuple(w.reshape(e.shape) for w, e in zip(written, expected, strict=True))
         if problem := difference(flat, expected, law=asked):
             errors[name] = problem
-    timed = {n: call for n, call in {**calls, **torch_calls}.items() if n not in errors}
+    right = {n: call for n, call in {**calls, **torch_calls}.items() if n not in errors}
+    timed = {n: gpu.capture(call) for n, call in right.items()}
     return {
         "samples_us": alternated(timed, gpu.take, args.rounds, args.repetitions),
         "errors": errors,

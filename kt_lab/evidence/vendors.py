@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from kt_lab.errors import LandscapeError
+from kt_lab.evidence.resuming import Rows
 from kt_lab.kernels import REGISTRY, device_module, subject, workloads
 from kt_lab.landscape import Landscape
 from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.facts import gpu_slug, gpu_uuid, read_sensors
 from kt_lab.runners.gpu.lock import GpuLock
-from kt_lab.runners.gpu.protocols import FLUSH_BYTES, get_protocol
+from kt_lab.runners.gpu.protocols import FLUSH_BYTES, captured, get_protocol
+
+CALLS = "captured"
+"""Paths are CUDA graphs of one call: torch.compile's Python may take the host 200 us."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,16 +28,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetitions", type=int, default=10, help="launches per round and path")
     parser.add_argument("--protocol", default="events")
     parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="measure what is stored once more")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Times the three in alternation in one process, for every recorded workload."""
+    """Times the three in alternation in one process, for every recorded workload.
+
+    What is stored already is kept; the same command goes on where it was stopped.
+    """
     import torch
 
     torch.cuda.set_device(args.device)
     slug = gpu_slug(torch.cuda.get_device_properties(args.device).name)
     flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
-    rows = []
+    names = ("protocol", "rounds", "repetitions")
+    facts = {"gpu": slug, "versions": {"torch": torch.__version__}, "calls": CALLS}
+    rows = Rows(
+        args.out,
+        facts | {name: getattr(args, name) for name in names},
+        provenance(),
+        again=args.again,
+    )
     with GpuLock(gpu_uuid(args.device) or slug, what="kt-lab evidence vendors"):
         for workload in [w for kernel in args.kernels for w in workloads(kernel)]:
             path = args.landscapes / workload.kernel / slug / f"{workload.name}.parquet"
@@ -41,18 +56,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 landscape = Landscape.load(path)
             except LandscapeError:
                 continue
-            rows.append({"workload": workload.key} | _row(landscape, args, flush))
+            rows.once({"workload": workload.key}, partial(_row, landscape, args, flush))
             torch.cuda.empty_cache()
-    return {
-        "gpu": slug,
-        "protocol": args.protocol,
-        "rounds": args.rounds,
-        "repetitions": args.repetitions,
-        "rows": rows,
-        "sensors": read_sensors(args.device),
-        "versions": {"torch": torch.__version__},
-        "provenance": provenance(),
-    }
+    return rows.result
 
 
 def _row(landscape: Landscape, args: argparse.Namespace, flush: Any) -> dict[str, Any]:
@@ -67,6 +73,7 @@ def _row(landscape: Landscape, args: argparse.Namespace, flush: Any) -> dict[str
     vendor, name = device.baseline(inputs, asked.workload)
     paths: dict[str, Any] = {"kt_lab": launch, "vendor": vendor}
     row: dict[str, Any] = {"vendor_name": name, "config": dict(best), "compile_error": ""}
+    row["uncaptured"] = {}
     torch._dynamo.reset()
     compiled = torch.compile(vendor, dynamic=False)
     try:
@@ -74,12 +81,19 @@ def _row(landscape: Landscape, args: argparse.Namespace, flush: Any) -> dict[str
         paths["compiled"] = compiled
     except Exception as error:  # torch.compile refuses some operations: that is a fact to store
         row["compile_error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    replays = {}
+    for key, call in paths.items():
+        try:
+            replays[key] = captured(call)
+        except RuntimeError as error:  # it waits for the GPU, say: its host time stays in
+            replays[key], row["uncaptured"][key] = call, str(error).splitlines()[0]
     samples: dict[str, list[float]] = {key: [] for key in paths}
     take = partial(get_protocol(args.protocol).time, repetitions=args.repetitions, flush=flush)
     for number in range(args.rounds):
         for key in list(paths) if number % 2 else list(reversed(paths)):
-            block = take(paths[key], prepare=getattr(paths[key], "prepare", None))
+            block = take(replays[key], prepare=getattr(paths[key], "prepare", None))
             samples[key].append(float(np.median(block)))
+    row["sensors"] = read_sensors(args.device)
     return row | {f"{key}_us": blocks for key, blocks in samples.items()}
 
 

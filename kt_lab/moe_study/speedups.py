@@ -5,13 +5,12 @@ where both are recorded. Its floor is 5 bytes a weight like the reduction's: rea
 once.
 """
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from kt_lab.landscape import Landscape, data_directory
+from kt_lab.landscape import Landscape
 from kt_lab.moe_study.picks import judged_draws, picks, ratio
 from kt_lab.moe_study.recorded import (
     CAST,
@@ -26,6 +25,7 @@ from kt_lab.moe_study.recorded import (
     expanded,
     positions,
 )
+from kt_lab.vendors import compiled_readings
 
 PAIR = "moe_weights_pair"
 # Microseconds before and after on an MI300X, from the table of pytorch/ao pull request 3952.
@@ -150,10 +150,7 @@ def _eager_us(landscape: Landscape) -> float:
 def _compiled_us() -> dict[tuple[str, str, str], float]:
     """Returns what is stored of torch.compile, by kernel, workload and GPU."""
     found = {}
-    for path in sorted((data_directory() / "evidence").glob("vendors*.json")):
-        told = json.loads(path.read_text())
-        for row in told["rows"]:
-            kernel, _, name = row["workload"].partition("/")
-            if row.get("compiled_us"):
-                found[kernel, name, told["gpu"]] = float(np.median(row["compiled_us"]))
+    for (workload, gpu), (_, compiled_us) in compiled_readings().items():
+        kernel, _, name = workload.partition("/")
+        found[kernel, name, gpu] = compiled_us
     return found

@@ -138,6 +138,7 @@ def take(call, *, repetitions):
     timed.append(call)
     return [2.0, 1.0, 3.0][:repetitions]
 gpu = types.SimpleNamespace(device="cpu", sms=2, take=take, facts={"gpu": "none"}, sense=dict)
+gpu.capture = lambda call: call
 args = types.SimpleNamespace(torch=["eager"], rounds=2, repetitions=3)
 shapes = {"softmax": {"rows": 3, "cols": 5}, "batch_norm": {"n": 2, "c": 3, "h": 2, "w": 5}}
 for name, extents in shapes.items():

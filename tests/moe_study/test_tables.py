@@ -226,7 +226,7 @@ def test_references_are_told_apart_and_compiled_ones_appear_when_stored(recorded
     assert pair["over_eager"] == pytest.approx(2000 / pair["expanded_us"])
     folder = data / "evidence"
     folder.mkdir(exist_ok=True)
-    row = {"workload": SHAPES[4], "compiled_us": [400.0, 500.0, 600.0]}
+    row = {"workload": SHAPES[4], "compiled_us": [400.0, 500.0, 600.0], "kt_lab_us": [100.0]}
     (folder / "vendors-h200.json").write_text(json.dumps({"gpu": "h200", "rows": [row]}))
     table = speedups.references(recorded_here).set_index(["kernel", "workload"])
     assert table.loc[(recorded.REDUCTION, "1x8192x5120"), "compiled_us"] == 500

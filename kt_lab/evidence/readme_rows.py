@@ -1,0 +1,97 @@
+"""Rows of the README's table of evidence: claim, what was measured, command."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kt_lab.evidence import record_scaling as recordings
+from kt_lab.evidence.scaling import table as scaling_table
+from kt_lab.evidence.triton_programs import ratios
+from kt_lab.stats.intervals import geomean_interval
+
+Row = tuple[str, str, str]
+_NAMES = {
+    "default": "the schedule untuned",
+    "eager": "PyTorch eager",
+    "compiled": "torch.compile",
+    "autotuned": "torch.compile, max-autotune",
+}
+
+
+def warm(result: Mapping[str, Any]) -> Row:
+    """Returns what knowing other workloads gains, and what wrong knowledge costs."""
+    after, wrong = (
+        next(r for r in result["compared"] if r["mode"] == mode and r["budget"] == budget)
+        for mode, budget in (("shapes", 5), ("misled", 100))
+    )
+    kernels = len({row["kernel"] for row in result["rows"]})
+    return (
+        f"`{result['searcher']}` that knows the kernel's other shapes beside itself cold, "
+        f"{kernels} kernels, {result['seeds']} seeds",
+        f"latency after 5 evaluations {after['ratio']:.3f} ({after['low']:.3f} to "
+        f"{after['high']:.3f}); after 100 with knowledge that is wrong {wrong['ratio']:.3f} "
+        f"({wrong['low']:.3f} to {wrong['high']:.3f})",
+        "evidence warm",
+    )
+
+
+def storage(result: Mapping[str, Any]) -> Row:
+    """Returns what faults did to stored runs."""
+    rows = result["rows"]
+    total = {name: sum(row[name] for row in rows) for name in ("times", "struck", "same", "fits")}
+    harm = ", ".join(
+        f"{sum(row[name] for row in rows)} {name}" for name in ("lost", "doubled", "corrupted")
+    )
+    return (
+        f"{len(rows)} kinds of fault in a store that processes share, {total['times']} times",
+        f"{total['struck']} struck before the end; {total['same']} tables as if nothing had "
+        f"happened, {total['fits']} times the right message; runs: {harm}",
+        "evidence storage",
+    )
+
+
+def scaling(result: Mapping[str, Any]) -> Row:
+    """Returns how replay gains from processes and from Dask's workers."""
+    found = scaling_table(result["rows"])
+    found = found[found["workers"] == found["workers"].max()]
+    told = [f"{row.way} {row.speedup:.2f} ({row.efficiency:.0%})" for row in found.itertuples()]
+    return (
+        f"speed-up of replay on {int(found['workers'].iloc[0])} workers, {result['runs']:,} runs",
+        f"{', '.join(told)}; {'all' if found['same'].all() else 'NOT all'} results the same",
+        "evidence scaling",
+    )
+
+
+def record_scaling(result: Mapping[str, Any]) -> Row:
+    """Returns how recordings gain from several GPUs."""
+    found = recordings.table(result["rows"])
+    told = [
+        f"{row.speedup:.2f} on {row.gpus} ({row.efficiency:.0%})"
+        for row in found.iloc[1:].itertuples()
+    ]
+    least = min(row["spearman"] for row in result["agreement"])
+    return (
+        f"speed-up of recording {found['configs'].iloc[0]:,} configs of {result['workload']} on "
+        f"several {found['gpu'].iloc[0].upper()}",
+        f"{', '.join(told)}; Spearman with one GPU's {least:.4f}",
+        "evidence record_scaling",
+    )
+
+
+def triton(result: Mapping[str, Any]) -> Row:
+    """Returns how programs of the dojo do as Triton kernels."""
+    table, told = ratios(result), []
+    if result.get("calls") != "captured":  # a call of compiled Python may hide the GPU's time
+        table = table[table["reference"].isin(["default", "eager"])]
+    for reference, part in table.groupby("reference", sort=False):
+        mean, lost = geomean_interval(part), part[part["low"] > 1]
+        told.append(
+            f"{_NAMES[reference]} {mean.estimate:.2f} ({mean.low:.2f} to {mean.high:.2f}), slower "
+            f"at {len(lost)}"
+        )
+    operators = table["kernel"].nunique()
+    return (
+        f"programs of the dojo as Triton kernels, {operators} operators, "
+        f"{table['workload'].nunique()} workloads, {result['gpu']}: latency over",
+        "; ".join(told),
+        "evidence triton_programs",
+    )

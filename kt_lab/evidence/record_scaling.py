@@ -1,0 +1,126 @@
+"""How much faster several GPUs of one host record: the same configs on one, two and more.
+
+Every recording is complete and starts from nothing: processes, inputs, compilations. Each GPU has
+the same number of compile processes beside it, since a host with more GPUs has more cores.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kt_lab.landscape import Landscape
+from kt_lab.provenance import provenance
+from kt_lab.record import Progress, Recording, RecordOptions
+from kt_lab.record.recording import SERVICES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what is recorded; by the defaults one GPU takes about a minute."""
+    parser.add_argument("--workload", default="layer_norm/8192x5120")
+    parser.add_argument("--configs", type=int, default=600, help="of the workload, sampled")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2], help="how many record")
+    parser.add_argument("--workers", type=int, default=12, help="compile processes of each GPU")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Records the same configs once for each number of GPUs."""
+    rows, latencies = [], []
+    for gpus in args.gpus:
+        options = RecordOptions(
+            devices=tuple(range(gpus)),
+            slices=True,
+            limit=args.configs,
+            contention=0,
+            compile_workers=args.workers * gpus,
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            row, latency_us = measure(args.workload, Path(folder), options)
+        rows.append(row | {"gpus": gpus, "workers": args.workers * gpus})
+        latencies.append(latency_us)
+    told = {"workload": args.workload, "agreement": agreement(latencies), "rows": rows}
+    return told | {"provenance": provenance()}
+
+
+def measure(
+    workload: str,
+    folder: Path,
+    options: RecordOptions,
+    *,
+    services: Mapping[str, str] = SERVICES,
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Records one workload into an empty folder.
+
+    Returns:
+        gpu, configs, readings, seconds (of everything), visits_s (from the start of the first
+        visit, with its compilations, to the end of the last) and offsets (each GPU's control over
+        the fastest one's); and the recorded latencies in microseconds, shape (space size,).
+    """
+    ends: dict[str, list[float]] = {}
+
+    def note(progress: Progress) -> None:
+        ends.setdefault(progress.phase, []).append(progress.elapsed_s)
+
+    began = time.perf_counter()
+    recording = Recording(
+        [workload], directory=folder, options=options, services=services, on_progress=note
+    )
+    (path,) = recording.run()
+    seconds = time.perf_counter() - began
+    landscape = Landscape.load(path)
+    seen = [at for steps in ends.values() for at in (steps[0], steps[-1])]
+    control = landscape.manifest["control"] or {"devices": {}}
+    facts = {
+        "gpu": landscape.gpu,
+        "configs": len(landscape.table),
+        "readings": int(landscape.table["visit"].map(lambda v: len(set(v))).sum()),
+        "seconds": seconds,
+        "visits_s": max(seen) - min(seen),
+        "offsets": [row["offset"] for row in control["devices"].values()],
+    }
+    return facts, landscape.latency_us
+
+
+def agreement(latencies: Sequence[np.ndarray]) -> list[dict[str, float]]:
+    """Returns how later recordings agree with the first: Spearman's rho and the median offset."""
+    found = []
+    for other in latencies[1:]:
+        both = pd.DataFrame({"first": latencies[0], "other": other})
+        both = both[np.isfinite(both).all(axis=1)]
+        ratio = np.log(both["other"] / both["first"])
+        rho = both["first"].corr(both["other"], method="spearman")
+        found.append({"spearman": float(rho), "offset": float(np.expm1(ratio.median()))})
+    return found
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Returns the rows with `speedup` (visits_s of the first row over a row's) and `efficiency`.
+
+    Efficiency is speed-up per GPU, of what the first row has.
+    """
+    found = pd.DataFrame(rows)
+    found["speedup"] = found["visits_s"].iloc[0] / found["visits_s"]
+    return found.assign(efficiency=found["speedup"] * found["gpus"].iloc[0] / found["gpus"])
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """Returns the table for people."""
+    found = table(result["rows"])
+    lines = [
+        f"{result['workload']}, {found['configs'].iloc[0]:,} configs on {found['gpu'].iloc[0]}:"
+    ]
+    for row in found.itertuples():
+        lines.append(
+            f"  {row.gpus} GPUs, {row.workers:3d} compile processes: visits {row.visits_s:6.1f} s "
+            f"of {row.seconds:.1f} s, speed-up {row.speedup:.2f}, efficiency {row.efficiency:.0%}"
+        )
+    lines += [
+        f"  beside the first: Spearman {a['spearman']:.4f}, offset {a['offset']:+.2%}"
+        for a in result["agreement"]
+    ]
+    return "\n".join(lines)
