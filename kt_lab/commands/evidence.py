@@ -46,6 +46,7 @@ EVIDENCE = {
     "storage": ("kt_lab.evidence.storage", "stored runs killed, damaged, short of disk; resumed"),
     "scaling": ("kt_lab.evidence.scaling", "speed-up by processes and Dask workers (replay)"),
     "record_scaling": ("kt_lab.evidence.record_scaling", "speed-up of recordings by GPUs (GPU)"),
+    "flush": ("kt_lab.evidence.flush", "whether a flush empties the L2, hints and copies (GPU)"),
     "interrupts": ("kt_lab.evidence.interrupts", "interrupt and resume at random moments"),
 }
 

@@ -22,8 +22,8 @@ from kt_lab.record.recording import SERVICES
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what is recorded; by the defaults one GPU takes about a minute."""
-    parser.add_argument("--workload", default="layer_norm/8192x5120")
-    parser.add_argument("--configs", type=int, default=600, help="of the workload, sampled")
+    parser.add_argument("--workload", default="rms_norm_dense/4096x1536")
+    parser.add_argument("--configs", type=int, default=6000, help="of the workload, sampled")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2], help="how many record")
     parser.add_argument("--workers", type=int, default=12, help="compile processes of each GPU")
 

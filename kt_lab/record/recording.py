@@ -88,7 +88,7 @@ class Recording:
             with self._workers("compile", workers, target) as compiling:
                 self._jobs = self._state.jobs = self._plan(facts["sms"])
                 self._first_visit(compiling, facts["sms"])
-                for visit in range(1, self.options.visits):
+                for visit in range(1, self.options.visits + 1):  # the last of disturbed ones
                     self._later_visit(visit)
             self._compare()
             if self.options.contention and not self._state.contention and not self.out_of_time:
@@ -148,11 +148,13 @@ class Recording:
         self._visit("compile and visit 1", total, compiling)
 
     def _later_visit(self, visit: int) -> None:
+        visits, last = self._state.visits, self.options.visits
         pairs = [
             pair
-            for specialisation in self._jobs
-            for pair in self._missing_visits(specialisation)
-            if (*pair, 0) in self._state.visits and (*pair, visit) not in self._state.visits
+            for specialisation, sharing in self._jobs.items()
+            for pair in (self._missing_visits(specialisation) if visit < last else sharing)
+            if (*pair, 0) in visits and (*pair, visit) not in visits
+            if visit < last or self._state.disturbed(*pair, last)
         ]
         self._rng.shuffle(pairs)
         for pair in pairs:

@@ -8,6 +8,9 @@ from kt_lab.errors import UsageError
 from kt_lab.runners.repetitions import Repetitions
 from kt_lab.trial import OK
 
+DISTURBED = 1.3
+"""Visits whose medians are further apart than this factor are followed by another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
@@ -107,6 +110,12 @@ class State:
     def pairs(self, key: str) -> list[tuple[str, int]]:
         """Returns (specialisation, config index) of every config to record of one workload."""
         return [(s, at) for s, pairs in self.jobs.items() for name, at in pairs if name == key]
+
+    def disturbed(self, key: str, at: int, visits: int) -> bool:
+        """Returns whether a config's visits differ as no kernel's do: launches were late."""
+        found = [self.visits.get((key, at, v), {}).get("samples_us") for v in range(visits)]
+        medians = [float(np.median(samples)) for samples in found if samples]
+        return len(medians) == visits and max(medians) > DISTURBED * min(medians)
 
     def take(self, record: dict) -> None:
         """Takes in one record of the journal."""

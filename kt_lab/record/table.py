@@ -1,6 +1,7 @@
 """From a recording's journal to landscapes: tables, manifests, and the contention curve."""
 
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -55,23 +56,25 @@ def _rows(state: Any, key: str, visits: int) -> list[dict[str, Any]] | None:
             return None
         if readings and readings[0]["status"] == "ok":
             readings += [state.visits.get((key, at, v)) for v in range(1, visits)]
+        if state.disturbed(key, at, visits):
+            readings.append(state.visits.get((key, at, visits)))
         if any(r is None for r in readings):
             return None
         values = dict(
             zip([f"p_{n}" for n in space.names], space.enumerate()[at].tolist(), strict=True)
         )
         flush_us = state.facts[0]["facts"]["flush_us"]
-        row = _row(specialisation, compiled, readings, flush_us)
+        row = _row(specialisation, compiled, readings, flush_us, visits=visits)
         devices = "+".join(sorted({r["device"] for r in readings if r.get("device")}))
         rows.append(values | row | {"grid": state.grids[key][at], "device": devices or None})
     return rows or None
 
 
 def _row(
-    specialisation: str, compiled: dict, readings: list[dict], flush_us: float
+    specialisation: str, compiled: dict, readings: list[dict], flush_us: float, *, visits: int
 ) -> dict[str, Any]:
     bad = next((r for r in [compiled, *readings] if r["status"] != "ok"), None)
-    good = readings if bad is None else []
+    good = _agreeing(readings, visits) if bad is None else []
     head = readings[0] if readings else {}
     return {
         "status": "ok" if bad is None else bad["status"],
@@ -90,6 +93,16 @@ def _row(
         "spills": head.get("spills"),
         "shared_bytes": head.get("shared_bytes", compiled.get("shared_bytes")),
     }
+
+
+def _agreeing(readings: list[dict], visits: int) -> list[dict]:
+    """Returns those of the readings, as many as visits were asked for, that differ least."""
+
+    def apart(chosen: tuple[dict, ...]) -> float:
+        medians = [float(np.median(reading["samples_us"])) for reading in chosen]
+        return max(medians) / min(medians)
+
+    return list(min(combinations(readings, visits), key=apart))
 
 
 def _overhead_s(reading: dict, flush_us: float) -> float | None:
@@ -168,6 +181,9 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
         "timer_floor_us": facts["timer_floor_us"],
         "contention": contention,
         "control": _control(state, options),
+        "disturbed": sum(
+            name == key and visit == options.visits for name, _, visit in state.visits
+        ),
         "baseline": {
             "name": compared.get("baseline"),
             "samples_us": compared.get("baseline_us"),

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+LATE = 1.5
 SLOWER = {"GPU-b": 1.25}  # a card that is not like the others
 
 
@@ -57,6 +58,8 @@ def _time(task):
     if digest % 41 == 0:
         return {"status": "wrong_result", "error": "off", "seconds": 0.01}
     latency = (5.0 + digest % 100) * SLOWER.get(os.environ.get("CUDA_VISIBLE_DEVICES"), 1.0)
+    if digest % 7 == 3 and task.get("check"):  # the launches of a first visit are late
+        latency *= LATE
     if task["do"] == "compare":
         return {"samples_us": [latency] * 5, "baseline_us": [9.0] * 5, "baseline": "torch"}
     rule, first = task["rule"], task["rule"].first(task["asked"])

@@ -54,10 +54,12 @@ def test_a_recording_holds_every_config_with_its_samples_costs_and_failures(reco
             assert counts.min() >= OPTIONS.fewest
             near = np.median(samples) <= OPTIONS.slow_factor * landscape.optimum_us
             assert not near or counts.min() == OPTIONS.repetitions
+            assert max(samples) < 1.3 * min(samples), "late launches are measured again"
         bad = table[table["status"] == "wrong_result"]
         assert (bad["failure_s"] > 0).all()
         assert all(len(s) == 0 for s in table[table["status"] != "ok"]["samples_us"])
         assert (ok["compile_s"] > 0).all()
+        assert 0 < landscape.manifest["disturbed"] < 30
         assert landscape.manifest["contention"]["configs"] <= 5
         assert landscape.manifest["baseline"]["name"] == "torch"
     assert {p.phase.split(" at ")[0] for p in seen} >= {"compile and visit 1", "visit 2"}
