@@ -14,6 +14,7 @@ from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.prior import Prior
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import get_searcher
+from kt_lab.space import ParameterSpace
 from kt_lab.trial import History
 from kt_lab.tune import tune
 
@@ -66,14 +67,24 @@ def searcher_kind(algorithm: str, source: str | None) -> type:
     return get_searcher(algorithm) if source is None else searcher_class(source)
 
 
-def run_cell(cell: Cell, *, prior: Prior | None = None) -> pd.DataFrame:
-    """Computes one run by replay; returns its tidy table (one row per trial)."""
+def run_cell(
+    cell: Cell, *, prior: Prior | None = None, space: ParameterSpace | None = None
+) -> pd.DataFrame:
+    """Computes one run by replay; returns its tidy table (one row per trial).
+
+    Args:
+        cell: What is run.
+        prior: What the searcher knows beforehand.
+        space: Where it searches, a part of the recorded space; None: all of it.
+    """
     landscape = recorded(cell.workload, cell.gpu)
     budget = Budget(trials=cell.trials, seconds=cell.seconds)
     runner = ReplayRunner(landscape, seed=cell.seed, compile_lanes=cell.lanes)
     kind = searcher_kind(cell.algorithm, cell.source)
     options = dict(cell.options)
-    searcher = kind(landscape.space, seed=cell.seed, budget=budget, prior=prior, **options)
+    searcher = kind(
+        space or landscape.space, seed=cell.seed, budget=budget, prior=prior, **options
+    )
     history = tune(searcher, runner, budget=budget)
     facts = {
         "workload": landscape.workload,

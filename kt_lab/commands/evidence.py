@@ -43,6 +43,10 @@ EVIDENCE = {
         "deep Q-learners of the dojo: curves, transfer, encoders (CPU)",
     ),
     "fuzzing": ("kt_lab.evidence.fuzzing", "every parser against mutated inputs"),
+    "sizes": (
+        "kt_lab.evidence.sizes",
+        "quality of a search against the size of its space (replay)",
+    ),
     "storage": ("kt_lab.evidence.storage", "stored runs killed, damaged, short of disk; resumed"),
     "scaling": ("kt_lab.evidence.scaling", "speed-up by processes and Dask workers (replay)"),
     "record_scaling": ("kt_lab.evidence.record_scaling", "speed-up of recordings by GPUs (GPU)"),

@@ -3,16 +3,16 @@
 A row begins with a search: players measure `budget` different programs each. Then the start
 program, the expert pass and the fastest programs found are timed in alternation, and PyTorch's
 paths in a process of their own, visit after visit, every visit in fresh processes. The first visit
-chooses among what was found, the others judge it, so that a lucky reading wins nothing. Floors
-come from ceilings measured for as many bytes and threads. Every row is stored when it is done; the
-same command goes on where it was stopped.
+chooses among the expert pass and what was found, the others judge it, so that a lucky reading wins
+nothing. Floors come from ceilings measured for as many bytes and threads. Every row is stored when
+it is done; the same command goes on where it was stopped.
 """
 
 import argparse
 import functools
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -101,14 +101,15 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
     protocol = Protocol(samples=args.rounds, batch_us=args.batch_us)
     quick = replace(protocol, limit_s=LIMIT_S)
     limits = {"protocol": quick, "timeout_s": args.timeout_s}
-    with CRunner(workload, threads=threads, **limits) as runner:
+    with CRunner(workload, threads=threads, awake=threads > 1, **limits) as runner:
         field = open_field(runner, threads=threads)
         searched, histories = _searched(field, args)
         found = finalists(histories, field.space, args.finalists)
         facts = runner.facts
-    raced = [field.expert, *found]
+    known = field.space.key(field.expert)
+    raced = [field.expert, *(c for c in found if field.space.key(c) != known)]
     visits = [visit(workload, threads, raced, args) for _ in range(args.visits)]
-    best = _chosen(visits[0], found)
+    best = int(np.nanargmin(visits[0].min(axis=0)))
     parts = [_named(samples, best) for samples in visits[1:]]
     torch = [torch_visit(workload, threads, args) for _ in parts] if args.torch else []
     paths = merged([*parts, *(found["paths"] for found in torch)])
@@ -124,7 +125,7 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         "floor_by": limit,
         "ceilings": asdict(ceilings),
         "found": searched,
-        "schedules": {EXPERT: field.expert["schedule"], "best": found[best]["schedule"]},
+        "schedules": {EXPERT: field.expert["schedule"], "best": raced[best]["schedule"]},
         "load": os.getloadavg()[0],
         "facts": {k: facts[k] for k in ("flags", "processor", "protocol")},
         "torch": torch[0]["torch"] if torch else None,
@@ -145,12 +146,8 @@ def _searched(field: Field, args) -> tuple[list[dict[str, Any]], list]:
     return told, histories
 
 
-def _chosen(visit: np.ndarray, found: Sequence[Config]) -> int:
-    return int(np.nanargmin(visit.min(axis=0)[1:])) if found else 0
-
-
 def _named(visit: np.ndarray, best: int) -> dict[str, list[float]]:
-    return {EXPERT: visit[:, 0].tolist(), "best": visit[:, 1 + best].tolist()}
+    return {EXPERT: visit[:, 0].tolist(), "best": visit[:, best].tolist()}
 
 
 def _start(workload: Workload, protocol: Protocol) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def arena(workload: Workload, args: argparse.Namespace) -> Iterator[tuple[Field,
     with CRunner(
         workload,
         threads=args.threads,
+        awake=args.threads > 1,
         protocol=Protocol(samples=args.samples, limit_s=LIMIT_S),
         cache=args.cache,
         timeout_s=args.timeout_s,

@@ -25,7 +25,8 @@ _TRIES = 3  # of a visit that was disturbed
 def waits(threads: int) -> tuple[bool, ...]:
     """Whether waiting threads stay awake: both ways are tried where there are any, for all sides.
 
-    Asleep is how searches measure; as OpenMP has it when nobody asks, threads start sooner.
+    Asleep is how a single program is measured beside other work; awake, as OpenMP has it when
+    nobody asks and as searches of several threads measure, threads start sooner.
     """
     return (False, True) if threads > 1 else (False,)
 
