@@ -4,7 +4,7 @@ The ceilings are programs of the dojo too, compiled and timed as all others are.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,19 +76,40 @@ def floor_us(operator: Operator, extents: dict[str, int], found: Ceilings) -> tu
     """Returns the microseconds that no program of an operator can beat, and what they go by.
 
     Bytes that must move at the bandwidth measured for as many bytes (of reading where hardly
-    anything is written), or arithmetic at the rate of multiply-adds, whichever takes longer.
+    anything is written; else of copying or of reading, whichever is higher, as a cache may read
+    faster than it is written), or arithmetic at the rate of multiply-adds, whichever takes longer.
     """
     program = operator.program(extents)
     moved = operator.bytes_moved(extents)
     written = sum(b.bytes for b in program.of_kind("out"))
     reads = written < _READ_ONLY * moved
-    rate = found.read_gb_s if reads else found.copy_gb_s
+    rate = found.read_gb_s if reads else max(found.copy_gb_s, found.read_gb_s)
     times = {
         "read" if reads else "copy": moved / rate / 1e3,
         "flops": operator.flops(extents) / found.gflop_s / 1e3,
     }
     limit = max(times, key=times.get)
     return times[limit], limit
+
+
+def pooled(own: Ceilings, found: Sequence[Ceilings]) -> Ceilings:
+    """Returns the highest limits that the same number of threads showed in any measurement.
+
+    A low one was disturbed: nothing makes a machine faster than it is. Arithmetic knows no size;
+    bandwidths are those of as many bytes or more, as fewer bytes are in a nearer cache.
+
+    Args:
+        own: Measured for the bytes and threads in question.
+        found: All measurements of the machine.
+    """
+    same = [each for each in (own, *found) if each.threads == own.threads]
+    more = [each for each in same if each.bytes >= own.bytes]
+    return replace(
+        own,
+        copy_gb_s=max(each.copy_gb_s for each in more),
+        read_gb_s=max(each.read_gb_s for each in more),
+        gflop_s=max(each.gflop_s for each in same),
+    )
 
 
 def measure_ceilings(

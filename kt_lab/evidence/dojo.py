@@ -12,14 +12,14 @@ import argparse
 import functools
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from kt_lab.errors import UsageError
-from kt_lab.evidence.ceilings import Ceilings, floor_us, measure_ceilings
+from kt_lab.evidence.ceilings import Ceilings, floor_us, measure_ceilings, pooled
 from kt_lab.evidence.dojo_tables import PATHS, means, merged
 from kt_lab.evidence.playing import (
     EXPERT,
@@ -91,8 +91,20 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 key = {"workload": workload.key, "threads": threads}
                 rows.once(key, lambda w=workload, s=size, t=threads: _row(w, s, t, args))
     result = rows.result
+    result["rows"] = floored(result["rows"])
     result["means"] = means(result["rows"])
     return result
+
+
+def floored(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows with floors by the highest ceilings that any of them measured."""
+    found = [Ceilings(**row["ceilings"]) for row in rows]
+    told = []
+    for row, own in zip(rows, found, strict=True):
+        extents = dict(sized(row["operator"], row["size"]).extents)
+        bound, limit = floor_us(get_operator(row["operator"]), extents, pooled(own, found))
+        told.append({**row, "floor_us": bound, "floor_by": limit})
+    return told
 
 
 def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:

@@ -80,8 +80,6 @@ def record_scaling(result: Mapping[str, Any]) -> Row:
 def triton(result: Mapping[str, Any]) -> Row:
     """Returns how programs of the dojo do as Triton kernels."""
     table, told = ratios(result), []
-    if result.get("calls") != "captured":  # a call of compiled Python may hide the GPU's time
-        table = table[table["reference"].isin(["default", "eager"])]
     for reference, part in table.groupby("reference", sort=False):
         mean, lost = geomean_interval(part), part[part["low"] > 1]
         told.append(

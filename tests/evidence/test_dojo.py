@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -113,11 +114,36 @@ def test_torch_compile_writes_into_the_outputs_that_it_is_given(monkeypatch):
 def test_a_floor_goes_by_what_takes_longest():
     matmul, row_sum, multiply = (dojo.get_operator(n) for n in ("matmul", "row_sum", "multiply"))
     found = ceilings.Ceilings(1, 0, copy_gb_s=1.0, read_gb_s=2.0, gflop_s=1.0)
-    assert ceilings.floor_us(multiply, {"elements": 1000}, found) == (12.0, "copy")
+    assert ceilings.floor_us(multiply, {"elements": 1000}, found) == (6.0, "copy")  # of caches
+    memory = replace(found, copy_gb_s=4.0)
+    assert ceilings.floor_us(multiply, {"elements": 1000}, memory) == (3.0, "copy")
     us, limit = ceilings.floor_us(row_sum, {"rows": 1, "cols": 1000}, found)
     assert (us, limit) == (pytest.approx(4004 / 2000), "read")
     us, limit = ceilings.floor_us(matmul, {"m": 100, "n": 100, "k": 100}, found)
     assert (us, limit) == (pytest.approx(2e3, rel=0.01), "flops")
+
+
+def test_a_ceiling_that_was_disturbed_makes_no_floor():
+    def measured(size, copy, gflop, threads=1):
+        return ceilings.Ceilings(threads, size, copy_gb_s=copy, read_gb_s=1.0, gflop_s=gflop)
+
+    low, small, large = measured(10, 2.0, 3.0), measured(5, 9.0, 8.0), measured(20, 4.0, 6.0)
+    two = measured(20, 99.0, 99.0, threads=2)
+    found = ceilings.pooled(low, [low, small, large, two])
+    assert found == measured(10, 4.0, 8.0), "a smaller size may be in a nearer cache"
+    rows = [
+        {
+            "workload": "multiply/65536",
+            "operator": "multiply",
+            "size": "cache",
+            "ceilings": asdict(each),
+            "floor_us": 0.0,
+        }
+        for each in (low, large)
+    ]
+    told = dojo.floored(rows)
+    bytes_moved = dojo.get_operator("multiply").bytes_moved({"elements": 65536})
+    assert [row["floor_us"] for row in told] == [pytest.approx(bytes_moved / 4e3)] * 2
 
 
 def test_rows_of_other_facts_are_measured_again(tmp_path):

@@ -112,11 +112,16 @@ def test_ratios_are_paired_by_round_and_losses_are_told():
     failed = {"best": "an element was not written"}
     left = {"compiled/new": [5.0] * 8}
     rows += [RACED | {"workload": "multiply/c", "samples_us": left, "errors": failed}]
-    table = evidence.ratios({"rows": rows}).set_index(["workload", "reference"])
+    result = {"rows": rows, "calls": "captured"}
+    table = evidence.ratios(result).set_index(["workload", "reference"])
     assert table.loc[("softmax/a", "eager"), "ratio"] == pytest.approx(10 / 11)  # the faster way
     assert table.loc[("multiply/b", "eager"), "ratio"] == pytest.approx(1.25)
     assert table.loc[("multiply/b", "default"), ["low", "high"]].tolist() == [1.0, 1.0]
-    told = evidence.report({"rows": rows})
+    near = evidence.shares(result).set_index("workload")
+    assert near.loc["softmax/a", "share"] == pytest.approx(1.0)
+    assert near.loc["softmax/a", "over_eager"] == pytest.approx(10 / 11)
+    assert near.loc["multiply/c", "share"] == 0, "no right config"
+    told = evidence.report(result)
     assert "best     10.0 us, 100% of copying" in told
     assert "multiply/c" in told
     assert "an element was not written" in told
@@ -124,6 +129,8 @@ def test_ratios_are_paired_by_round_and_losses_are_told():
     assert "slower: multiply/b" in told
     assert "best over compiled: geomean inf" in told  # a failure is no reason to leave one out
     assert "best over default: geomean 0.707" in told
+    told = evidence.report({"rows": rows})
+    assert "best over compiled" not in told, "what the host took is no latency of the GPU"
 
 
 _RACE = """
