@@ -11,6 +11,7 @@ from kt_lab.stats.tables import check_columns
 
 _COLUMNS = ("workload", "configs", "best", "searcher", "budget", "ratio", "low", "high", "seeds")
 _HEIGHT = 1.9  # inches of a row of panels
+_APART = 2.3  # times a size, from which on two labels do not meet
 
 
 def plot_sizes(table: pd.DataFrame) -> Figure:
@@ -60,7 +61,7 @@ def _apart(sizes: list[int]) -> list[int]:
     """Returns sizes whose labels do not meet on a logarithmic axis, the last among them."""
     kept = [sizes[-1]]
     for size in reversed(sizes[:-1]):
-        if size * 3 < kept[-1]:
+        if size * _APART < kept[-1]:
             kept.append(size)
     return kept[::-1]
 

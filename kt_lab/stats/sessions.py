@@ -25,7 +25,7 @@ def agreement(landscape: Landscape, sessions: pd.DataFrame) -> pd.DataFrame:
         the recording's pick costs there).
     """
     rows = []
-    visits = [np.asarray([_median(s) for s in landscape.samples[v]]) for v in range(2)]
+    visits = [landscape.medians_us(v) for v in range(2)]
     for name, offset in log_offsets(landscape, sessions).items():
         both = np.flatnonzero(np.isfinite(offset))
         recorded = landscape.latency_us[both]
@@ -69,10 +69,6 @@ def evenly(latency_us: np.ndarray, timed: np.ndarray, *, count: int = 100) -> np
 
 def _rank(a: np.ndarray, b: np.ndarray) -> float:
     return float(spearmanr(a, b, nan_policy="omit").statistic) if len(a) > 1 else 1.0
-
-
-def _median(samples: np.ndarray) -> float:
-    return float(np.median(samples)) if len(samples) else np.nan
 
 
 def control_readings(sessions: pd.DataFrame) -> pd.DataFrame:
