@@ -11,7 +11,7 @@ from kt_lab import stats
 from kt_lab.comparison import optima_table
 from kt_lab.evidence.beside_helion import ratios
 from kt_lab.evidence.cost import ratios as cost_ratios
-from kt_lab.evidence.readme_rows import record_scaling, scaling, storage, triton, warm
+from kt_lab.evidence.readme_rows import record_scaling, scaling, sizes, storage, triton, warm
 from kt_lab.landscape import data_directory
 from kt_lab.plots.style import searcher_style
 
@@ -44,6 +44,7 @@ def block(directory: Path | None = None) -> str:
         *_equivalence(found["equivalence"]),
         _cost(found["cost"]),
         warm(found["warm"]),
+        sizes(found["sizes"]),
         storage(found["storage"]),
         scaling(found["scaling"]),
         record_scaling(found["record_scaling"]),

@@ -5,7 +5,9 @@ from typing import Any
 
 from kt_lab.evidence import record_scaling as recordings
 from kt_lab.evidence.scaling import table as scaling_table
+from kt_lab.evidence.sizes import table_of as sizes_table
 from kt_lab.evidence.triton_programs import ratios
+from kt_lab.plots.style import searcher_style, style_order
 from kt_lab.stats.intervals import geomean_interval
 
 Row = tuple[str, str, str]
@@ -46,6 +48,26 @@ def storage(result: Mapping[str, Any]) -> Row:
         f"{total['struck']} struck before the end; {total['same']} tables as if nothing had "
         f"happened, {total['fits']} times the right message; runs: {harm}",
         "evidence storage",
+    )
+
+
+def sizes(result: Mapping[str, Any], *, budget: int = 50) -> Row:
+    """Returns what searchers lose in a space whose added axes hold nothing better."""
+    table = sizes_table(result)
+    table = table[table["budget"] == budget]
+    ends = table["configs"].min(), table["configs"].max()
+    small, large = (table[table["configs"] == size] for size in ends)
+    before, after = (part.set_index("searcher")["ratio"] for part in (small, large))
+    told = [
+        f"{searcher_style(name).label} {before[name]:.3f} to {after[name]:.3f}"
+        for name in style_order(before.index)
+    ]
+    return (
+        f"{table['workload'].iloc[0]} searched in {large['configs'].iloc[0]:,} configs instead of "
+        f"{small['configs'].iloc[0]:,} whose best is {small['best'].iloc[0]:.3f} of theirs, "
+        f"{table['seeds'].iloc[0]} seeds",
+        f"latency / optimum after {budget} trials: {', '.join(told)}",
+        "evidence sizes",
     )
 
 
