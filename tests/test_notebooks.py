@@ -108,6 +108,10 @@ SMALL = {
         | {"DASHBOARD": False},
         ["scale_out"],
     ),
+    "12_size_of_space.ipynb": (
+        {"SEARCHERS": "random,pattern", "SEEDS": 1, "TRIALS": 25},
+        ["sizes"],
+    ),
 }
 
 # Notebook -> tables that it must show, each as texts that one output holds together.
@@ -147,6 +151,10 @@ TOLD = {
     ],
     "11_scale_out.ipynb": [
         ["efficiency", "in process", "process pool", "Dask", "<td>True</td>"],
+    ],
+    "12_size_of_space.ipynb": [
+        ["GROUP_M", "EPILOGUE", "fixed at"],
+        ["10240", "within_1_percent", "floor"],
     ],
 }
 

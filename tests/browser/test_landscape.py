@@ -20,6 +20,15 @@ def notebook(tab):
     return found
 
 
+def settled(notebook):
+    """Waits until a search under way adds no trial; it shows the last of those so far, too."""
+    total = None
+    while (seen := now(notebook, r"trial (\d+) of \1")) != total:
+        total = seen
+        notebook.page.wait_for_timeout(1_500)
+    return total
+
+
 def now(notebook, pattern=NOW):
     return int(notebook.until(".ktl-landscape .ktl-now", pattern)[1])
 
@@ -30,7 +39,7 @@ def test_a_search_is_run_and_played_over_the_map(notebook, lab):
     notebook.page.keyboard.press("Enter")
     notebook.click(".ktl-landscape .ktl-search")
     notebook.until(".ktl-landscape .ktl-status", r"^done: \d+ trials of .*")
-    total = int(notebook.until(".ktl-landscape .ktl-now", r"trial (\d+) of \1")[1])
+    total = settled(notebook)
     notebook.shoot("landscape", ".ktl-landscape")
     notebook.click(".ktl-landscape .ktl-replay")
     first = now(notebook, rf"trial (?!{total} )(\d+) of {total}")
