@@ -5,12 +5,13 @@ from kt_lab.workload import Workload
 
 SHARED_BYTES = 227 * 1024  # per program on Hopper (CUDA programming guide, capability 9.0)
 _LLAMA4 = "Llama 4, {} experts: benchmarked with torchao pull request 3952"
-# E, N, K and where the shape comes from. 128 experts of Llama 4 would be 10.7 GB of weights.
+# E, N, K and where the shape comes from; 128 experts of Llama 4 are 10.7 GB of weights.
 _SHAPES = (
     (1, 8192, 5120, _LLAMA4.format(1)),
     (1, 5120, 8192, _LLAMA4.format(1)),
     (16, 8192, 5120, _LLAMA4.format(16)),
     (64, 5120, 8192, _LLAMA4.format("half of 128")),
+    (128, 5120, 8192, _LLAMA4.format(128)),
     (32, 4096, 7168, "DeepSeek-V3, 8-way expert parallel: gate and up projections"),
     (8, 2048, 1408, "DeepSeek-MoE-16B (11 x 128 columns): torchao pull request 4024"),
 )

@@ -18,6 +18,11 @@ MORE_SHAPES = [
 ]
 
 
+# Of a weight while a workload is recorded: it, the output, its guarded copy and the reference, and
+# torch's way with two products in float32. An H200 has 141 GB.
+PEAK_BYTES = 2 + 1 + 1 + 1 + 4 + 4 + 2
+
+
 def _problems(cases, answers):
     return [(c, a["problem"]) for c, a in zip(cases, answers, strict=True) if a["problem"]]
 
@@ -33,7 +38,7 @@ def test_spaces_are_worth_searching_and_recordable(name):
         assert 500 <= space.size <= 1300
         assert workload.name == f"{e}x{n}x{k}"
         assert kernel.bytes_moved(workload) == BYTES[name] * e * n * k + 4 * e * k
-        assert 2 * e * n * k <= 6 * 2**30
+        assert PEAK_BYTES * e * n * k <= 100 * 2**30
 
 
 @pytest.mark.parametrize("name", NAMES)
