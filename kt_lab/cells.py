@@ -10,9 +10,10 @@ import pandas as pd
 
 from kt_lab.budget import Budget
 from kt_lab.capture.searcher import searcher_class
+from kt_lab.errors import StoreError
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.prior import Prior
-from kt_lab.runners.replay import ReplayRunner
+from kt_lab.runners.replay import ReplayRunner, judged_us
 from kt_lab.search import get_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import History
@@ -114,7 +115,7 @@ def history_table(
     """
     said = [t.proposal.predicted for t in history]
     at = np.asarray([t.measurement.info.get("config", -1) for t in history], dtype=np.int32)
-    judged = np.full(len(at), np.nan) if judged_us is None else judged_us[at]
+    known = np.full(len(at), np.nan) if judged_us is None else judged_us[at]
     return pd.DataFrame(
         {
             **facts,
@@ -126,7 +127,7 @@ def history_table(
             ),
             "status": [t.status for t in history],
             "latency_us": np.asarray([t.latency_us for t in history], dtype=np.float32),
-            "judged_us": judged.astype(np.float32),
+            "judged_us": known.astype(np.float32),
             "compile_s": _seconds([t.measurement.compile_s for t in history], digits=4),
             "measure_s": _seconds([t.measurement.measure_s for t in history], digits=5),
             "machine_s": _seconds([t.machine_s for t in history], digits=4),
@@ -144,6 +145,31 @@ def history_table(
 def _seconds(values: Sequence[float], *, digits: int) -> np.ndarray:
     """Returns seconds as float32, rounded to what was measured: noise does not compress."""
     return np.round(np.asarray(values, dtype=float), digits).astype(np.float32)
+
+
+def judged(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
+    """Returns how the configs of runs are judged, shape (rows,), in microseconds.
+
+    Args:
+        frame: Runs without it.
+        landscapes: SHA-256 by workload of the landscapes that they replayed.
+
+    Raises:
+        StoreError: A landscape is another one by now.
+    """
+    out = np.full(len(frame), np.nan, dtype=np.float32)
+    for (workload, gpu), rows in frame.groupby(["workload", "gpu"], observed=True):
+        landscape = recorded(workload, gpu)
+        if landscape.manifest["sha256"] != landscapes[workload]:
+            raise StoreError(
+                f"stored runs must come with the landscapes that they replayed, got another "
+                f"{workload} on {gpu} than theirs; run the experiment again"
+            )
+        visits = rows["seed"].to_numpy() % max(1, landscape.visits)
+        for visit in np.unique(visits):
+            at = frame.index.get_indexer(rows.index[visits == visit])
+            out[at] = judged_us(landscape, visit=int(visit))[frame["config"].to_numpy()[at]]
+    return out
 
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -131,7 +131,7 @@ def tune_guarded(
         save_winner(winner, directory)
         decided.append(winner)
     rest = [w for w in workloads if w not in given]
-    return Decided(arch, _table(key, decided, rest), tuple(decided), guarded)
+    return Decided(arch, Dispatch.of_winners(key, decided, others=rest), tuple(decided), guarded)
 
 
 def _portfolio(
@@ -289,18 +289,7 @@ def stored_dispatch(
         if at.partition("/")[0] == name and gpu == now["gpu"]
     ]
     extents = dict.fromkeys(n for winner in found for n in winner.extents)
-    return _table(key or Key((*extents, "dtype")), found, ())
+    return Dispatch.of_winners(key or Key((*extents, "dtype")), found)
 
 
 _BOUND = ("kernel_source", "gpu", "arch", "triton", "driver")
-
-
-def _table(key: Key, decided: Sequence[Winner], others: Sequence[Workload]) -> Dispatch:
-    """Returns the table of decisions; values on which workloads differ are left to the default."""
-    values = {key(w, gpu=winner.gpu) for w in others for winner in decided[:1]}
-    configs: dict[tuple, set[Config]] = {}
-    for winner in decided:
-        about = Workload(winner.kernel, winner.workload, winner.extents, winner.dtype)
-        configs.setdefault(key(about, gpu=winner.gpu), set()).add(winner.config)
-    agreed = {v: next(iter(c)) for v, c in configs.items() if len(c) == 1 and v not in values}
-    return Dispatch(key, agreed)

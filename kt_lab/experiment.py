@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kt_lab.budget import Budget
@@ -22,6 +21,7 @@ from kt_lab.cells import (
     JUDGED,
     NOT_REPEATABLE,
     Cell,
+    judged,
     recorded,
     run_cell,
     searcher_kind,
@@ -31,10 +31,11 @@ from kt_lab.errors import StoreError, UsageError
 from kt_lab.executors import as_executor, process_name, require_processes, spread
 from kt_lab.provenance import provenance
 from kt_lab.runners.pool import Pool
-from kt_lab.runners.replay import judged_us
 from kt_lab.search.base import Searcher
 from kt_lab.store import Shared, read_table, sweep, write_table
+from kt_lab.ticks import from_steps, to_steps
 
+STEPS = "machine_steps"  # on disk: `machine_s` as ticks since the row before
 _LOOK_S = 0.2  # how often a stop is looked for while runs go on
 
 
@@ -184,7 +185,7 @@ class Experiment:
             facts = self.facts() | {"provenance": provenance() | frame.attrs}
             with shared.alone():
                 if not shared.target.exists():
-                    write_table(_slim(frame, facts), shared.target, facts=facts)
+                    write_table(_slim(frame, facts), shared.target, facts=facts, split=[STEPS])
         return frame
 
     def facts(self) -> dict[str, Any]:
@@ -217,33 +218,22 @@ def load_runs(path: Path | str, *, expect: Mapping[str, Any] | None = None) -> p
                 f"stored runs must answer the same request, got other {', '.join(different)} in "
                 f"{Path(path).name}; give the experiment a new name, or move the file away"
             )
+    if STEPS in frame:
+        frame[STEPS] = from_steps(frame[STEPS].to_numpy())
+        frame = frame.rename(columns={STEPS: "machine_s"})
     if JUDGED not in frame:
-        judged = _judged(frame, facts["landscapes"])
-        frame.insert(frame.columns.get_loc("latency_us") + 1, JUDGED, judged)
+        found = judged(frame, facts["landscapes"])
+        frame.insert(frame.columns.get_loc("latency_us") + 1, JUDGED, found)
     return typed(frame)
 
 
 def _slim(frame: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Returns what is stored: how configs are judged follows from shipped landscapes."""
+    """Returns what is stored: steps of the clock, and no judgement that shipped data repeat."""
     shipped = not any(workload.endswith(".parquet") for workload in facts["landscapes"])
-    return frame.drop(columns=JUDGED) if shipped else frame
-
-
-def _judged(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
-    """Returns what `_slim` left out, computed from the landscapes that the facts name."""
-    out = np.full(len(frame), np.nan, dtype=np.float32)
-    for (workload, gpu), rows in frame.groupby(["workload", "gpu"], observed=True):
-        landscape = recorded(workload, gpu)
-        if landscape.manifest["sha256"] != landscapes[workload]:
-            raise StoreError(
-                f"stored runs must come with the landscapes that they replayed, got another "
-                f"{workload} on {gpu} than theirs; run the experiment again"
-            )
-        visits = rows["seed"].to_numpy() % max(1, landscape.visits)
-        for visit in np.unique(visits):
-            at = frame.index.get_indexer(rows.index[visits == visit])
-            out[at] = judged_us(landscape, visit=int(visit))[frame["config"].to_numpy()[at]]
-    return out
+    frame = frame.drop(columns=JUDGED) if shipped else frame
+    if (steps := to_steps(frame["machine_s"].to_numpy())) is None:
+        return frame
+    return frame.assign(machine_s=steps).rename(columns={"machine_s": STEPS})
 
 
 def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from kt_lab.constraints import Constraint
-from kt_lab.decisions import Winner, matches
+from kt_lab.decisions import Winner
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.trial import Config
 from kt_lab.workload import Kernel, Workload
@@ -123,29 +123,23 @@ class Dispatch:
         return carried(self.configs.get(self.key(workload, gpu=gpu), default), default)
 
     @classmethod
-    def of_winners(cls, key: Key, winners: Sequence[Winner], **now: str | None) -> "Dispatch":
-        """Returns the table of stored winners that still hold; others are left to the default.
+    def of_winners(
+        cls, key: Key, decided: Sequence[Winner], *, others: Sequence[Workload] = ()
+    ) -> "Dispatch":
+        """Returns the table of decisions; where workloads differ, the default stays.
 
         Args:
             key: What tells them apart.
-            winners: Of one kernel.
-            **now: kernel_source, gpu, triton and driver as they are now, as
-                `kt_lab.decisions.matches` takes them: whoever differs is left out.
-
-        Raises:
-            UsageError: Two winners with one value of the key want different configs.
+            decided: Of one kernel and GPU, each with the config of its workload.
+            others: Workloads that use the default.
         """
-        configs: dict[tuple, Config] = {}
-        for winner in winners:
-            if matches(winner, **now):
-                continue
+        default = {key(w, gpu=winner.gpu) for w in others for winner in decided[:1]}
+        configs: dict[tuple, set[Config]] = {}
+        for winner in decided:
             about = Workload(winner.kernel, winner.workload, winner.extents, winner.dtype)
-            value = key(about, gpu=winner.gpu)
-            if configs.setdefault(value, winner.config) != winner.config:
-                raise UsageError(
-                    f"one key value must mean one config, got two for {value} with {winner.key}"
-                )
-        return cls(key, configs)
+            configs.setdefault(key(about, gpu=winner.gpu), set()).add(winner.config)
+        agreed = {v: next(iter(c)) for v, c in configs.items() if len(c) == 1}
+        return cls(key, {v: c for v, c in agreed.items() if v not in default})
 
 
 def carried(config: Config, default: Config) -> Config:

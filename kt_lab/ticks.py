@@ -1,8 +1,8 @@
-"""Samples on disk: whole ticks of the GPU's event timer, which compress where floats do not.
+"""Times on disk: whole ticks, which compress where floats do not, and come back bit for bit.
 
 CUDA reads an event in ticks of 32 ns and reports milliseconds as float32; a recorder multiplies by
-1,000. Both steps are repeated here, so that the floats come back bit for bit. Samples of another
-timer stay floats.
+1,000. Both steps are repeated here. Samples of another timer stay floats. The clocks of runs are
+rounded to 0.1 ms as they are made; they are stored as what they advance by.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 TICK_MS = 32e-6  # CUDA events on Hopper, driver 580
+CLOCK_TICKS = 10_000  # per second of the clock of a run
 
 
 def write_table(
@@ -71,3 +72,21 @@ def from_ticks(ticks: pa.ListArray) -> pa.ListArray:
 def _microseconds(ticks: np.ndarray) -> np.ndarray:
     milliseconds = (ticks * TICK_MS).astype(np.float32)
     return (milliseconds.astype(float) * 1000).astype(np.float32)
+
+
+def to_steps(clock_s: np.ndarray) -> np.ndarray | None:
+    """Returns by how many ticks a clock advances per row, int32; None if ticks cannot hold it.
+
+    Args:
+        clock_s: Seconds, float32, rounded to CLOCK_TICKS; it may go back, to the next run.
+    """
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(np.rint(clock_s.astype(float) * CLOCK_TICKS), prepend=0)
+        held = np.isfinite(steps).all() and (np.abs(steps) < 2**31).all()
+    steps = steps.astype(np.int32) if held else np.zeros_like(clock_s, dtype=np.int32)
+    return steps if np.array_equal(from_steps(steps), clock_s) else None
+
+
+def from_steps(steps: np.ndarray) -> np.ndarray:
+    """Returns the seconds of a clock, float32, from what `to_steps` returned."""
+    return (np.cumsum(steps, dtype=np.int64) / CLOCK_TICKS).astype(np.float32)

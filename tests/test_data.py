@@ -182,6 +182,13 @@ def test_a_run_of_the_field_is_recomputed_bit_by_bit(searcher, field_runs):
     assert compare_cell(field_runs, cell) == [], cell
 
 
+def test_the_headline_is_recomputed_where_its_clock_ends_between_two_ticks():
+    at = ("softmax/256x128256", "lfbo_pattern", 4, 0)
+    cells = headline().cells()
+    (cell,) = [c for c in cells if (c.workload, c.searcher, c.lanes, c.seed) == at]
+    assert compare_cell(load_study(headline()), cell) == []
+
+
 def test_the_evidence_shows_what_it_must():
     stored = {p.stem: json.loads(p.read_text()) for p in (ROOT / "data/evidence").glob("*.json")}
     rates = {row["workload"].split("/")[0]: row for row in stored["pipeline"]["rows"]}

@@ -88,14 +88,17 @@ def test_a_config_is_carried_into_the_parameters_of_another_workload():
     assert carried(same, default) is same
 
 
-def test_stored_winners_make_a_table_of_those_that_still_hold():
-    here = {"kernel_source": make().kernel_source, "gpu": "h100", "triton": None, "driver": None}
+def test_decisions_make_a_table_where_they_agree():
     wide = make(workload="8192x8192", extents={"M": 8192, "N": 8192}, config=make().default)
-    table = Dispatch.of_winners(Key(("N",)), [make(), wide], **here)
+    table = Dispatch.of_winners(Key(("N",)), [make(), wide])
     assert table.configs == {(640,): make().config, (8192,): make().default}
-    assert Dispatch.of_winners(Key(("N",)), [make()], **here | {"gpu": "h200"}).configs == {}
-    assert (
-        Dispatch.of_winners(Key(("N",)), [make()], **here | {"kernel_source": "f"}).configs == {}
-    )
-    with pytest.raises(UsageError, match=r"two for \(\) with softmax/8192x8192"):
-        Dispatch.of_winners(Key(), [make(), wide], **here)
+    assert Dispatch.of_winners(Key(), [make(), wide]).configs == {}, "two configs for one value"
+    same = replace(wide, config=make().config)
+    assert Dispatch.of_winners(Key(), [make(), same]).configs == {(): make().config}
+
+
+def test_a_value_that_another_workload_shares_is_left_to_the_default():
+    wide = make(workload="8192x8192", extents={"M": 8192, "N": 8192})
+    untuned = Workload("softmax", "1x8192", {"M": 1, "N": 8192}, make().dtype)
+    table = Dispatch.of_winners(Key(("N",)), [make(), wide], others=[untuned])
+    assert table.configs == {(640,): make().config}

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kt_lab.ticks import TICK_MS, read_table, to_ticks, write_table
+from kt_lab.ticks import TICK_MS, from_steps, read_table, to_steps, to_ticks, write_table
 
 
 def lists(*samples):
@@ -42,3 +42,20 @@ def test_what_no_tick_can_hold_stays_a_float():
     assert to_ticks(lists([float("inf")])) is None
     assert to_ticks(lists([1e12])) is None
     assert to_ticks(lists([], [])) is not None
+
+
+def test_a_clock_is_stored_as_its_steps_and_comes_back_exactly():
+    rng = np.random.default_rng(0)
+    runs = [np.cumsum(rng.exponential(scale, 2000)) for scale in (40.0, 0.3, 1e-4)]
+    clock = np.round(np.concatenate(runs), 4).astype(np.float32)
+    steps = to_steps(clock)
+    assert steps.dtype == np.int32
+    assert (steps < 0).sum() == 2, "back to the beginning, twice"
+    assert np.array_equal(from_steps(steps), clock)
+
+
+def test_a_clock_that_ticks_cannot_hold_stays_as_it_is():
+    assert to_steps(np.float32([0.12345])) is None
+    assert to_steps(np.float32([1.0, np.nan])) is None
+    assert to_steps(np.float32([1e9])) is None
+    assert to_steps(np.float32([])).size == 0

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,18 @@ from kt_lab.store.files import replace, writing
 _SUM, _MARK = b"kt_lab_crc32", b"crc32 of the rest: "  # Parquet itself does not guard its footer
 
 
-def write_table(frame: pd.DataFrame, path: Path | str, *, facts: Mapping[str, Any]) -> Path:
+def write_table(
+    frame: pd.DataFrame, path: Path | str, *, facts: Mapping[str, Any], split: Sequence[str] = ()
+) -> Path:
     """Writes a table to Parquet by atomic replacement, with JSON facts in its metadata.
 
     Neither a kill nor a power loss leaves half a table: there is the old one or the new one.
+
+    Args:
+        frame: The table.
+        path: Its file.
+        facts: JSON-ready.
+        split: Numbers that no dictionary helps, besides floats of many values: stored by bytes.
 
     Raises:
         StoreError: The disk is full, or refuses otherwise; what was there before still is.
@@ -30,6 +38,7 @@ def write_table(frame: pd.DataFrame, path: Path | str, *, facts: Mapping[str, An
     metadata[_SUM] = _MARK + b"0" * 8
     partial = path.with_name(path.name + ".partial")
     floats = [n for n in frame.columns if frame[n].dtype.kind == "f" and _varied(frame[n])]
+    floats += [n for n in split if n in frame]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

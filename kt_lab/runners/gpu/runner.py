@@ -283,19 +283,6 @@ class GpuRunner:
         outcome = self._pipeline.ask(task, timeout_s=seconds).result()
         return np.asarray(outcome.value["blocks_us"]) if outcome.kind == "ok" else None
 
-    def time_beside_baseline(self, config: Config, *, rounds: int = 10) -> dict[str, Any]:
-        """Times a config and the vendor's path in alternation.
-
-        Returns:
-            samples_us, baseline_us (lists, microseconds), baseline (its name) and sensors.
-        """
-        task = {"do": "compare", "subject": self._subject, "config": dict(config)}
-        task |= {"rounds": rounds, "protocol": self._protocol}
-        outcome = self._pipeline.ask(task, timeout_s=_SETUP_S).result()
-        if outcome.kind != "ok":
-            raise UsageError(f"a config must launch to be compared, got {outcome.error}")
-        return outcome.value
-
 
 def _imported(device: str) -> None:
     with suppress(Exception):  # whoever needs the module will say what is wrong with it
