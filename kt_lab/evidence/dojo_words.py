@@ -74,7 +74,7 @@ def _players(result: Mapping[str, Any]) -> str:
     names = list(dict.fromkeys(end["workload"]))
     lines = [
         f"Median latency after {result['budget']} different programs over the best that anybody "
-        f"found, {int(end['seeds'].max())} seeds (quartiles):",
+        f"found, {int(end['seeds'].max())} seeds (quartiles). {_noise(result)}",
         "",
         f"| player | {' | '.join(f'`{name}`' for name in names)} |",
         "| --- " * (len(names) + 1) + "|",
@@ -89,3 +89,17 @@ def _players(result: Mapping[str, Any]) -> str:
         ]
         lines.append(f"| {searcher_style(player).label} | {' | '.join(told)} |")
     return "\n".join(lines)
+
+
+def _noise(result: Mapping[str, Any]) -> str:
+    """Returns where players played, and what their readings of one program differ by."""
+    read: dict[str, list[float]] = {}
+    for row in result["rows"]:
+        read.setdefault(row["workload"], []).append(row["start_us"])
+    apart = max(max(starts) / min(starts) for starts in read.values())
+    machine = result["provenance"]
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {result['compiler']}; players ran side by "
+        f"side, and the start program of an operator was read up to {apart:.2f} times as slow by "
+        "one as by another: smaller differences say nothing."
+    )

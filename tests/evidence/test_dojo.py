@@ -218,9 +218,12 @@ def test_the_readme_would_tell_ratios_times_and_players():
     rows[1]["paths"]["best"]["disturbed"] = True
     comparison = {"rows": rows, "means": means(rows), "provenance": machine, "compiler": "gcc"}
     played = [players_row("random", 0, [8.0, 4.0]), players_row("expert", 0, [2.0])]
-    text = dojo_block(comparison, {"rows": played, "budget": 2})
+    played[1]["start_us"] *= 1.25
+    played = {"rows": played, "budget": 2, "provenance": machine, "compiler": "gcc"}
+    text = dojo_block(comparison, played)
     assert "| PyTorch eager | 1 | all | 1.00 [0.50, 2.00] | 1 of 2 |" in text
     assert "| `softmax/1` | 1 | 4 | 1.5 | 1 | 2 | 4 | 0.5 (copy) | 0.50 |" in text
     assert "| 2* |" in text
     assert "| Random | 2.00 (2.00 to 2.00) |" in text
+    assert "was read up to 1.25 times as slow" in text
     assert "| Expert pass | 1.00 (1.00 to 1.00) |" in text

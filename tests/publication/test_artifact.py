@@ -124,7 +124,7 @@ def test_a_run_that_the_landscape_does_not_give_is_told(unpacked):
 
     path = unpacked / "data/runs/tiny_one/tiny_one.parquet"
     frame, facts = read_table(path)
-    frame.loc[frame.index[-1], "machine_s"] += 1
+    frame.loc[frame.index[-1], "machine_steps"] += 10_000
     write_table(frame, path, facts=facts)
     forge(unpacked, "data/runs/tiny_one/tiny_one.parquet")
     status, said = recompute(unpacked, "--replay", "all", "--only", "none")
