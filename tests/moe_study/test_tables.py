@@ -301,21 +301,26 @@ def test_what_is_said_of_this_gpu_holds():
     result = tunings.tunings()
     told = tunings.totals(result)
     rows = told[told["lists"] == "with the incumbent"]
-    assert (rows["regressions"] == 0).all(), "no list that holds the original config regresses"
+    same = told["judged_by"] == "same visits"
+    assert (rows.loc[same, "regressions"] == 0).all(), "where the original config is in the list"
+    assert rows.loc[~same, "worst"].max() < 0.02, "on another visit by as much as visits differ"
     large = told[(told["lists"] == "3") & (told["tuner"] == "naive")]
     assert (large["rate"] > 0.5).all(), "3972 dropped the config in use"
-    assert (told.loc[told["tuner"] == "guarded", "regressions"] == 0).all()
+    guarded = told[told["tuner"] == "guarded"]
+    assert (guarded.loc[same, "regressions"] == 0).all()
+    assert guarded.loc[~same, "worst"].max() < 0.02, "the cast of one expert"
     groups = recorded.by_kernel(found)
     reduction = {
         name: sharing.regrets(groups[recorded.REDUCTION], name) for name in ("pr3952", "wide")
     }
     worst = {n: t.loc[t["shares_original"], "regret"].max() for n, t in reduction.items()}
-    assert worst["pr3952"] < 0.01 < 0.1 < worst["wide"], "experts: wide spaces only"
+    assert min(worst.values()) > 0.1, "experts: what 128 chose is slow with one, and the reverse"
     jagged = sharing.regrets(groups[recorded.COLWISE], "pr3952", extents=("GROUPS", "LAYOUT"))
     assert jagged.loc[jagged["shares_original"], "regret"].max() > 0.05
     assert not jagged.loc[jagged["tuned"] != jagged["workload"], "shares_mended"].any()
     families = tunings.families(result)
-    assert families["loss_regressions"].sum() > 0 == families["guarded_regressions"].sum()
+    assert families["loss_regressions"].sum() > 20 > 2 > families["guarded_regressions"].sum()
+    assert families["guarded_worst"].max() < 0.02 < 0.5 < families["loss_worst"].max()
     pull = speedups.pull_request_table(found)
     assert (pull["low"] > 1).mean() > 0.5, "the expanded lists gain on most shapes"
     weights = [x for x in found if x.kernel in recorded.WEIGHTS]
