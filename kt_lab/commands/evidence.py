@@ -21,6 +21,7 @@ EVIDENCE = {
         "naive and guarded tuners, many times over (replay)",
     ),
     "equivalence": ("kt_lab.evidence.equivalence", "searchers beside the real classes (replay)"),
+    "cold": ("kt_lab.evidence.cold", "the flagship beside its peers, nothing known (replay)"),
     "warm": ("kt_lab.evidence.warm", "warm starts from other workloads' recordings (replay)"),
     "tuning": (
         "kt_lab.evidence.tuning",

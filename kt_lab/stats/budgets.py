@@ -123,7 +123,14 @@ def latency_at(
     """
     if optima is None and reference is None:
         raise UsageError("latency_at needs optima or a reference searcher, got neither")
-    table = judged_at(runs, budgets, x=x).assign(weight=1.0)
+    return judged_ratios(judged_at(runs, budgets, x=x), optima=optima, reference=reference, **how)
+
+
+def judged_ratios(
+    table: pd.DataFrame, *, optima: pd.DataFrame | None, reference: str | None, **how: float
+) -> pd.DataFrame:
+    """Returns what `latency_at` does, from what `judged_at` returned, of one axis."""
+    table = table.assign(weight=1.0)
     table["amount"] = np.log(table["judged_us"])
     table["success"] = np.isfinite(table["amount"])
     references = [] if reference is None else [reference]
@@ -139,5 +146,5 @@ def latency_at(
             found = ratio_table(
                 samples, facts, reference=other, logged=True, bootstrap=Bootstrap(**how)
             )
-            tables.append(found.assign(axis=x, budget=budget))
+            tables.append(found.assign(axis=table["axis"].iloc[0], budget=budget))
     return pd.concat(tables, ignore_index=True).replace({"budget": np.inf}, np.nan)

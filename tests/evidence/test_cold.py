@@ -1,0 +1,93 @@
+"""The flagship beside its peers: what is stored is what runs hold, and losses are told."""
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+from kt_lab.cells import Cell, run_cell
+from kt_lab.evidence import cold
+from kt_lab.stats.budgets import judged_at
+from kt_lab.study import levels
+
+WORKLOADS = ("moe_weights_cast/1x8192x5120", "tokens_transpose/16640x1408")
+SEARCHERS = ("scout", "random", "pattern")
+
+
+def asked(out, *more):
+    parser = argparse.ArgumentParser()
+    cold.add_arguments(parser)
+    given = ["--workloads", *WORKLOADS, "--searchers", *SEARCHERS, "--seeds", "2"]
+    args = parser.parse_args([*given, "--trials", "50", "--workers", "1", *more])
+    args.out = out
+    return args
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cold") / "cold.json"
+    result = cold.run(asked(path))
+    return path, json.loads(json.dumps(result))
+
+
+def test_what_is_stored_is_what_the_runs_hold(stored):
+    table = cold.judged(stored[1])
+    assert len(table) == 2 * 3 * 2 * 3
+    workload = WORKLOADS[0]
+    run = run_cell(Cell(workload, "h200", "pattern", "pattern", (), 16, 1, 50, None))
+    expected = judged_at(run, (25, 30, 50))["judged_us"].to_numpy()
+    rows = table[(table["workload"] == workload) & (table["searcher"] == "pattern")]
+    told = rows[rows["seed"] == 1].sort_values("budget")
+    assert told["judged_us"].to_numpy() == pytest.approx(expected, abs=1e-4)
+    assert told["optimum_us"].iloc[0] == levels(workload, gpu="h200")["optimum_us"]
+
+
+def test_a_stored_workload_is_not_searched_again(stored, monkeypatch):
+    path, result = stored
+    monkeypatch.setattr(cold, "_row", lambda *_: pytest.fail("searched again"))
+    again = cold.run(asked(path))
+    assert json.loads(json.dumps(again["means"])) == result["means"]
+
+
+def test_ratios_targets_and_tests_follow_from_the_rows(stored):
+    result = stored[1]
+    table = cold.judged(result)
+    means = cold.ratios(table)
+    at = means[(means["scope"] == "geomean") & (means["budget"] == 50)].set_index("searcher")
+    own = table[(table["searcher"] == "random") & (table["budget"] == 50)]
+    logs = np.log(own["judged_us"] / own["optimum_us"]).groupby(own["workload"]).mean()
+    assert at.loc["random", "estimate"] == pytest.approx(np.exp(logs.mean()))
+    told = cold.targets(table)
+    assert told["budget"].tolist() == [30, 50]
+    assert (told["worst"] >= told["ratio"]).all()
+    assert told["reached"].between(0, 1).all()
+    assert {row["peer"] for row in result["paired"]} == {"random", "pattern"}
+    assert all(row["p_holm"] >= row["p"] and row["n_pairs"] == 2 for row in result["paired"])
+
+
+def test_a_search_that_finds_nothing_is_infinitely_slow(stored):
+    result = json.loads(json.dumps(stored[1]))
+    for row in result["rows"]:
+        for run in row["runs"]:
+            if run["searcher"] == "scout":
+                run["judged_us"] = [None] * len(cold.BUDGETS)
+                run["close_s"] = None
+    table = cold.judged(result)
+    assert np.isinf(cold.targets(table)["ratio"]).all()
+    assert np.isinf(table.loc[table["searcher"] == "scout", "close_s"]).all()
+    assert all(np.isinf(row["ratio"]) for row in cold.paired(table, 50))
+
+
+def test_the_report_and_the_figure_show_every_searcher(stored, tmp_path):
+    result = stored[1]
+    text = cold.report(result)
+    assert "Scout" in text
+    assert "recorded since: 1 workloads" in text
+    drawing = cold.figure(result)
+    labels = {label.get_text() for ax in drawing.figure.axes for label in ax.get_yticklabels()}
+    assert {"Scout", "Random", "Pattern"} <= labels
+    assert "2 workloads of 2 kernels" in drawing.caption
+    assert drawing.save("cold", directory=tmp_path)
+    pyplot.close(drawing.figure)
