@@ -11,7 +11,15 @@ from kt_lab import stats
 from kt_lab.comparison import optima_table
 from kt_lab.evidence.beside_helion import ratios
 from kt_lab.evidence.cost import ratios as cost_ratios
-from kt_lab.evidence.readme_rows import record_scaling, scaling, sizes, storage, triton, warm
+from kt_lab.evidence.readme_rows import (
+    flush,
+    record_scaling,
+    scaling,
+    sizes,
+    storage,
+    triton,
+    warm,
+)
 from kt_lab.landscape import data_directory
 from kt_lab.plots.style import searcher_style
 
@@ -48,6 +56,7 @@ def block(directory: Path | None = None) -> str:
         storage(found["storage"]),
         scaling(found["scaling"]),
         record_scaling(found["record_scaling"]),
+        flush(found["flush"]),
         triton(found["triton_programs"]),
     ]
     lines = ["| claim | measured | command |", "| --- | --- | --- |"]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kt_lab.evidence import flush as flushes
 from kt_lab.evidence import record_scaling as recordings
 from kt_lab.evidence.scaling import table as scaling_table
 from kt_lab.evidence.sizes import table_of as sizes_table
@@ -96,6 +97,24 @@ def record_scaling(result: Mapping[str, Any]) -> Row:
         f"several {found['gpu'].iloc[0].upper()}",
         f"{', '.join(told)}; Spearman with one GPU's {least:.4f}",
         "evidence record_scaling",
+    )
+
+
+def flush(result: Mapping[str, Any]) -> Row:
+    """Returns what a flush by writing leaves in the L2."""
+    wide = flushes.ratios(result).pivot(
+        index=["workload", "hint"], columns="way", values="latency_us"
+    )
+    left = wide["written"] / wide["copies"]
+    polluted = wide["polluted"] / wide["written"]
+    workloads = wide.index.get_level_values("workload").nunique()
+    return (
+        f"{workloads} workloads after a flush by writing, with and without `evict_last`, "
+        f"{result['gpu'].upper()}: latency over",
+        f"that on copies never in the L2 {left.median():.3f} ({left.min():.3f} to "
+        f"{left.max():.3f}); launches with the other hint before, over none "
+        f"{polluted.min():.3f} to {polluted.max():.3f}",
+        "evidence flush",
     )
 
 
