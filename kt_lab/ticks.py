@@ -82,8 +82,9 @@ def to_steps(clock_s: np.ndarray) -> np.ndarray | None:
     """
     with np.errstate(invalid="ignore"):
         steps = np.diff(np.rint(clock_s.astype(float) * CLOCK_TICKS), prepend=0)
-        held = np.isfinite(steps).all() and (np.abs(steps) < 2**31).all()
-    steps = steps.astype(np.int32) if held else np.zeros_like(clock_s, dtype=np.int32)
+    if not (np.isfinite(steps).all() and (np.abs(steps) < 2**31).all()):
+        return None
+    steps = steps.astype(np.int32)
     return steps if np.array_equal(from_steps(steps), clock_s) else None
 
 

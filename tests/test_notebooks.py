@@ -66,6 +66,7 @@ SMALL = {
                 "convergence",
                 "quality",
                 "anatomy",
+                "cold",
             )
         ],
     ),

@@ -37,8 +37,8 @@ def write_table(
     metadata = {b"kt_lab": json.dumps(facts, sort_keys=True, default=str).encode()}
     metadata[_SUM] = _MARK + b"0" * 8
     partial = path.with_name(path.name + ".partial")
-    floats = [n for n in frame.columns if frame[n].dtype.kind == "f" and _varied(frame[n])]
-    floats += [n for n in split if n in frame]
+    bytewise = [n for n in frame.columns if frame[n].dtype.kind == "f" and _varied(frame[n])]
+    bytewise += [n for n in split if n in frame]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -47,8 +47,8 @@ def write_table(
                 partial,
                 compression="zstd",
                 compression_level=19,
-                use_dictionary=[f.name for f in table.schema if f.name not in floats],
-                use_byte_stream_split=floats,
+                use_dictionary=[f.name for f in table.schema if f.name not in bytewise],
+                use_byte_stream_split=bytewise,
                 dictionary_pagesize_limit=4 * 2**20,
             )
             raw = partial.read_bytes()
