@@ -130,8 +130,7 @@ def judged_ratios(
     table: pd.DataFrame, *, optima: pd.DataFrame | None, reference: str | None, **how: float
 ) -> pd.DataFrame:
     """Returns what `latency_at` does, from what `judged_at` returned, of one axis."""
-    table = table.assign(weight=1.0)
-    table["amount"] = np.log(table["judged_us"])
+    table = table.assign(weight=1.0, amount=np.log(table["judged_us"]))
     table["success"] = np.isfinite(table["amount"])
     references = [] if reference is None else [reference]
     if optima is not None:
