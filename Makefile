@@ -14,6 +14,9 @@ LAB_STAMP := .venv/.stamp-$(if $(shell command -v nvidia-smi 2>/dev/null),gpu,la
 BIN := .venv/bin
 PIP := $(BIN)/pip install -q -c requirements.lock
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+# Tests that need the machine, its GPU or the terminal to themselves; the others run a file a core.
+ALONE := tests/browser tests/project/test_sizes.py $(wildcard tests/*/test_on_gpu.py)
+BESIDE := -n logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_CUSTOM_COMPILE_COMMAND := make lock
@@ -28,7 +31,8 @@ lab: $(LAB_STAMP)
 	$(BIN)/jupyter lab --ip=localhost --notebook-dir=notebooks
 
 test: .venv/.stamp-test lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q $(BESIDE) $(addprefix --ignore=,$(ALONE))
+	$(BIN)/pytest -q $(ALONE)
 
 lint: .venv/.stamp-lint
 	$(BIN)/ruff check -q .

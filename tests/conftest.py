@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+LONGEST = "test_notebooks.py"
+
 
 @functools.cache
 def gpu_count():
@@ -19,6 +21,12 @@ def gpu_count():
         return pynvml.nvmlDeviceGetCount()
     finally:
         pynvml.nvmlShutdown()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Processes that share the files begin with the longest, so that none is left with it."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.name != LONGEST)
 
 
 def pytest_runtest_setup(item):
