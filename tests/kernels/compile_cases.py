@@ -1,4 +1,4 @@
-"""Reads cases from standard input, compiles each for sm_90 without a GPU, answers in JSON."""
+"""Reads a case a line from standard input, compiles it for sm_90, GPU or not, answers in JSON."""
 
 import json
 import sys
@@ -34,5 +34,5 @@ def _compile(case):
 
 if __name__ == "__main__":
     triton.runtime.driver.set_active(Hopper())
-    for one in json.load(sys.stdin):
-        print(json.dumps(_compile(one)), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_compile(json.loads(line))), flush=True)

@@ -10,8 +10,11 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -23,28 +26,76 @@ _HERE = Path(__file__).parent
 _INVISIBLE = ("EVICTION", "num_warps", "num_stages")  # the interpreter ignores them
 
 
-def _ask(script: str, cases: Sequence[dict], environment: Mapping[str, str]) -> list[dict]:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}
-    root = str(_HERE.parents[1])
-    done = subprocess.run(
-        [sys.executable, str(_HERE / script)],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=clean | {"PYTHONPATH": root, "TRITON_DEFAULT_FP_FUSION": "1"} | dict(environment),
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(cases), done.stderr[-4000:]
-    return answers
+class _Child:
+    """A process that answers one case after another: its imports take longer than most cases."""
+
+    def __init__(self, script: str, environment: Mapping[str, str]):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}
+        ours = {"PYTHONPATH": str(_HERE.parents[1]), "TRITON_DEFAULT_FP_FUSION": "1"}
+        self._told = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the child
+        self._process = subprocess.Popen(
+            [sys.executable, str(_HERE / script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._told,
+            text=True,
+            env=clean | ours | dict(environment),
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.communicate()
+        self._told.close()
+
+    def lives(self) -> bool:
+        """Whether it can be asked: an error ends it."""
+        return self._process.poll() is None
+
+    def ask(self, cases: Sequence[dict]) -> list[dict]:
+        """Returns the answers to all cases; fails where the child does, with its traceback."""
+        late = threading.Timer(600, self._process.kill)
+        late.start()
+        try:
+            return [self._answer(case) for case in cases]
+        finally:
+            late.cancel()
+
+    def _answer(self, case: dict) -> dict:
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(case) + "\n")
+            self._process.stdin.flush()
+        if line := self._process.stdout.readline():
+            return json.loads(line)
+        code = self._process.wait()
+        self._told.seek(0)
+        raise AssertionError(f"exit code {code}: {self._told.read()[-4000:]}")
+
+
+def _asking(script: str, environment: Mapping[str, str]):
+    """Yields what asks a child, which starts when first asked, and anew where it ended."""
+    with ExitStack() as stack:
+        children: list[_Child] = []
+
+        def ask(cases: Sequence[dict]) -> list[dict]:
+            if not children or not children[-1].lives():
+                children.append(stack.enter_context(_Child(script, environment)))
+            return children[-1].ask(cases)
+
+        yield ask
 
 
 @pytest.fixture(scope="session")
-def interpret() -> Callable[[Sequence[dict]], list[dict]]:
+def interpret() -> Iterator[Callable[[Sequence[dict]], list[dict]]]:
     """Runs cases in the Triton interpreter; each answer has "problem", empty if all is well."""
-    return lambda cases: _ask("run_cases.py", cases, {"TRITON_INTERPRET": "1"})
+    yield from _asking("run_cases.py", {"TRITON_INTERPRET": "1"})
+
+
+def _once(cases: Sequence[dict]) -> list[dict]:
+    with _Child("run_cases.py", {}) as child:
+        return child.ask(cases)
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +108,7 @@ def on_gpu() -> Callable[[Sequence[dict]], list[dict]]:
             [c | {"device": "cuda"} for c in cases[i::parts]] for i in range(parts) if cases[i:]
         ]
         with ThreadPoolExecutor(parts) as pool:
-            answers = list(pool.map(lambda chunk: _ask("run_cases.py", chunk, {}), chunks))
+            answers = list(pool.map(_once, chunks))
         found: list[dict] = [{}] * len(cases)
         for i, answer in enumerate(answers):
             found[i::parts] = answer
@@ -67,10 +118,10 @@ def on_gpu() -> Callable[[Sequence[dict]], list[dict]]:
 
 
 @pytest.fixture(scope="session")
-def cross_compile(tmp_path_factory) -> Callable[[Sequence[dict]], list[dict]]:
+def cross_compile(tmp_path_factory) -> Iterator[Callable[[Sequence[dict]], list[dict]]]:
     """Compiles cases for sm_90 without a GPU; each answer has "ptx" and "shared" bytes."""
     cache = str(tmp_path_factory.mktemp("triton"))
-    return lambda cases: _ask("compile_cases.py", cases, {"TRITON_CACHE_DIR": cache})
+    yield from _asking("compile_cases.py", {"TRITON_CACHE_DIR": cache})
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Reads cases from standard input, runs each (interpreted, or on a GPU), answers in JSON lines."""
+"""Reads a case a line from standard input, runs it (interpreted, or on a GPU), answers in JSON."""
 
 import json
 import sys
@@ -72,7 +72,8 @@ def _refused(error):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for one in json.load(sys.stdin):
+    for line in sys.stdin:
+        one = json.loads(line)
         try:
             answer = {"problem": _problem(one)}
         except Exception as error:
