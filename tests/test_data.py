@@ -17,7 +17,7 @@ from kt_lab.datasheet import (
     kernels_table,
     markdown,
 )
-from kt_lab.evidence import dojo_words
+from kt_lab.evidence import cold, dojo_words
 from kt_lab.evidence import readme as evidence
 from kt_lab.experiment import compare_cell
 from kt_lab.kernels import get_kernel, get_workload, workloads
@@ -135,6 +135,7 @@ def test_every_ratio_in_the_readme_is_recomputed_from_its_runs(geomeans):
         (evidence.FIELD_BEGIN, evidence.FIELD_END),
         (evidence.TUNED_BEGIN, evidence.TUNED_END),
         (dojo_words.BEGIN, dojo_words.END),  # see tests/evidence/test_dojo.py
+        (cold.BEGIN, cold.END),  # see tests/evidence/test_cold.py
     ):
         before, _, after = text.partition(begin)
         text = before + after.partition(end)[2]

@@ -286,7 +286,7 @@ def _tests(result: Mapping[str, Any]) -> str:
     for budget in dict.fromkeys(row["budget"] for row in result["paired"]):
         rows = [row for row in result["paired"] if row["budget"] == budget]
         told = [
-            f"{searcher_style(row['peer']).label} {row['ratio']:.3f} ({row['p_holm']:.2f})"
+            f"{searcher_style(row['peer']).label} {row['ratio']:.3f} ({row['p_holm']:.3f})"
             for row in sorted(rows, key=lambda row: -row["ratio"])
         ]
         parts.append(f"after {budget} trials {', '.join(told)}")

@@ -8,9 +8,10 @@ import pytest
 from matplotlib import pyplot
 
 from kt_lab.cells import Cell, run_cell
-from kt_lab.evidence import cold
+from kt_lab.evidence import cold, dojo_figures
 from kt_lab.stats.budgets import judged_at
 from kt_lab.study import levels
+from tests.project.source_tree import ROOT
 
 WORKLOADS = ("moe_weights_cast/1x8192x5120", "tokens_transpose/16640x1408")
 SEARCHERS = ("scout", "random", "pattern")
@@ -91,3 +92,13 @@ def test_the_report_and_the_figure_show_every_searcher(stored, tmp_path):
     assert "2 workloads of 2 kernels" in drawing.caption
     assert drawing.save("cold", directory=tmp_path)
     pyplot.close(drawing.figure)
+
+
+def test_the_readme_shows_what_is_stored_and_that_targets_are_missed_too():
+    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    result = dojo_figures.stored("cold")
+    assert told.partition(cold.BEGIN)[2].partition(cold.END)[0].strip() == cold.block(result)
+    table = cold.judged(result)
+    assert set(table["kernel"]) == set(cold.KERNELS)
+    asked = cold.targets(table).set_index("budget")
+    assert (asked["ratio"] <= asked["target"]).tolist() == [False, True, True, True]
