@@ -14,6 +14,8 @@ from kt_lab.provenance import kernel_source, provenance
 from kt_lab.runners.controls import drift
 from kt_lab.runners.gpu.protocols import get_protocol
 
+_CROWDED = 16  # compilations at once, from which their wall seconds are not what one takes alone
+
 
 def assemble(state: Any, workloads: Sequence[str], directory: Path, options: Any) -> list[Path]:
     """Saves a landscape for every workload whose configs have all been visited.
@@ -31,13 +33,15 @@ def assemble(state: Any, workloads: Sequence[str], directory: Path, options: Any
         if rows is None:
             continue
         workload = get_workload(key)
-        manifest = _manifest(state, key, options, contention)
         table = pd.DataFrame(rows)
+        # On a crowded host, or where nobody knows how crowded, the wall clock tells nothing.
+        crowded = contention is None or table["compile_workers"].max() > _CROWDED
+        clock = {"compile_clock": "cpu" if crowded else "wall"}
+        manifest = _manifest(state, key, options, contention) | clock
         if table["device"].nunique() < 2:  # `control` in the manifest names the one
             table = table.drop(columns="device")
-        landscape = Landscape(table, manifest)
-        path = directory / workload.kernel / manifest["gpu"] / workload.name
-        paths.append(landscape.save(path))
+        folder = directory / workload.kernel / manifest["gpu"]
+        paths.append(Landscape(table, manifest).save(folder / workload.name))
     return paths
 
 
@@ -181,9 +185,7 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
         "timer_floor_us": facts["timer_floor_us"],
         "contention": contention,
         "control": _control(state, options),
-        "disturbed": sum(
-            name == key and visit == options.visits for name, _, visit in state.visits
-        ),
+        "disturbed": sum(n == key and visit == options.visits for n, _, visit in state.visits),
         "baseline": {
             "name": compared.get("baseline"),
             "samples_us": compared.get("baseline_us"),

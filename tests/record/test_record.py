@@ -61,6 +61,7 @@ def test_a_recording_holds_every_config_with_its_samples_costs_and_failures(reco
         assert (ok["compile_s"] > 0).all()
         assert 0 < landscape.manifest["disturbed"] < 30
         assert landscape.manifest["contention"]["configs"] <= 5
+        assert landscape.manifest["compile_clock"] == "wall"
         assert landscape.manifest["baseline"]["name"] == "torch"
     assert {p.phase.split(" at ")[0] for p in seen} >= {"compile and visit 1", "visit 2"}
     assert any(p.eta_s is not None for p in seen)

@@ -58,6 +58,7 @@ def test_each_workload_has_a_gpu_of_its_own_and_both_time_the_control(folder):
         landscape = Landscape.load(path)
         assert "device" not in landscape.table, "no row of another GPU is in it"
         control = landscape.manifest["control"]
+        assert landscape.manifest["compile_clock"] == "cpu", "no contention curve was measured"
         assert set(control["devices"]) == {FAST, SLOW}
         assert control["devices"][SLOW]["offset"] == pytest.approx(0.25, abs=0.01)
         assert control["devices"][FAST]["offset"] == 0
