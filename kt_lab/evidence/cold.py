@@ -251,8 +251,21 @@ def report(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def block(result: Mapping[str, Any]) -> str:
-    """Returns the README's table as Markdown."""
+def block(held_out: Mapping[str, Any], older: Mapping[str, Any]) -> str:
+    """Returns the README's tables as Markdown.
+
+    Args:
+        held_out: What the command stores.
+        older: The same of the kernels that the flagship was designed or first judged on.
+    """
+    said = (
+        "The other kernels, on half of which it was designed and on half of which it was first "
+        "judged (`kt-lab evidence --out data/evidence/cold-older.json cold --kernels ...`):"
+    )
+    return "\n\n".join([_markdown(held_out), said, _markdown(older)])
+
+
+def _markdown(result: Mapping[str, Any]) -> str:
     table = judged(result)
     means = ratios(table)
     means = means[means["scope"] == "geomean"].set_index(["searcher", "budget"])

@@ -96,8 +96,10 @@ def test_the_report_and_the_figure_show_every_searcher(stored, tmp_path):
 
 def test_the_readme_shows_what_is_stored_and_that_targets_are_missed_too():
     told = (ROOT / "README.md").read_text(encoding="utf-8")
-    result = dojo_figures.stored("cold")
-    assert told.partition(cold.BEGIN)[2].partition(cold.END)[0].strip() == cold.block(result)
+    result, older = dojo_figures.stored("cold"), dojo_figures.stored("cold-older")
+    block = cold.block(result, older)
+    assert told.partition(cold.BEGIN)[2].partition(cold.END)[0].strip() == block
+    assert not set(cold.judged(older)["kernel"]) & set(cold.KERNELS)
     table = cold.judged(result)
     assert set(table["kernel"]) == set(cold.KERNELS)
     asked = cold.targets(table).set_index("budget")
