@@ -16,6 +16,7 @@ import pandas as pd
 
 from kt_lab.cells import Cell, recorded, run_cell
 from kt_lab.evidence.resuming import Rows
+from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.landscape import landscapes
 from kt_lab.plots.forest import plot_budgets
@@ -59,12 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what is searched, and how often."""
     parser.add_argument("--kernels", nargs="+", default=list(KERNELS))
     parser.add_argument("--workloads", nargs="+", help="keys; default: all of the kernels")
-    parser.add_argument("--gpu", default="h200")
-    parser.add_argument("--searchers", nargs="+", default=list(SEARCHERS))
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--lanes", type=int, default=16)
-    parser.add_argument("--workers", type=int, default=2, help="processes")
+    add_effort(parser, SEARCHERS)
     parser.add_argument("--again", action="store_true", help="search what is stored once more")
 
 

@@ -7,7 +7,7 @@ search did not read.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -45,8 +45,13 @@ BUDGETS = (25, 50, 100, 200)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what is searched, and how often."""
     parser.add_argument("--workloads", nargs="+", choices=CHAINS, default=list(CHAINS))
+    add_effort(parser, SEARCHERS)
+
+
+def add_effort(parser: argparse.ArgumentParser, searchers: Sequence[str]) -> None:
+    """Adds who searches on which GPU's recordings, how long and how often."""
     parser.add_argument("--gpu", default="h200")
-    parser.add_argument("--searchers", nargs="+", default=list(SEARCHERS))
+    parser.add_argument("--searchers", nargs="+", default=list(searchers))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--lanes", type=int, default=16)
