@@ -87,14 +87,8 @@ def run_cell(
         space or landscape.space, seed=cell.seed, budget=budget, prior=prior, **options
     )
     history = tune(searcher, runner, budget=budget)
-    facts = {
-        "workload": landscape.workload,
-        "kernel": landscape.kernel,
-        "gpu": landscape.gpu,
-        "searcher": cell.searcher,
-        "lanes": cell.lanes,
-        "seed": cell.seed,
-    }
+    facts = {name: getattr(landscape, name) for name in ("workload", "kernel", "gpu")}
+    facts |= {name: getattr(cell, name) for name in ("searcher", "lanes", "seed")}
     return history_table(history, facts=facts, judged_us=runner.judged_us)
 
 
@@ -174,14 +168,8 @@ def judged(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns a table of runs with its dtypes; what is missing is null."""
-    types: dict[str, Any] = {
-        "lanes": "int16",
-        "seed": "int16",
-        "trial": "int32",
-        "config": "int32",
-        "first": "bool",
-        "repetitions": "int16",
-    }
+    types: dict[str, Any] = dict.fromkeys(("lanes", "seed", "repetitions"), "int16")
+    types |= dict.fromkeys(("trial", "config"), "int32") | {"first": "bool"}
     floats = ("latency_us", "judged_us", "compile_s", "measure_s", "machine_s", "search_s")
     frame = frame.assign(**{name: None for name in (*ANATOMY, *COSTS) if name not in frame})
     frame = frame.astype(types | dict.fromkeys(floats, "float32") | ANATOMY)

@@ -12,7 +12,7 @@ from kt_lab.errors import UsageError
 from kt_lab.kernels import device_module
 from kt_lab.kernels.device import Launch
 from kt_lab.runners.gpu.compiling import one_line
-from kt_lab.runners.gpu.facts import ceilings, gpu_slug
+from kt_lab.runners.gpu.facts import ceilings, gpu_slug, read_sensors
 from kt_lab.runners.gpu.protocols import EVENTS_L2, FLUSH_BYTES, get_protocol
 from kt_lab.runners.workers import WorkerLost
 from kt_lab.trial import Config
@@ -296,6 +296,18 @@ class TimingService:
                 row[at] = statistics.median(samples)
             blocks.append(row)
         return {"blocks_us": blocks}
+
+    def do_compare(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Times one config and the vendor path in alternation; returns both lists of samples."""
+        loaded = self._load(task["subject"])
+        paths = (self._launcher(task["subject"], task["config"]), loaded.baseline)
+        ours: list[float] = []
+        theirs: list[float] = []
+        for _ in range(task["rounds"]):
+            for path, taken in zip(paths, (ours, theirs), strict=True):
+                taken += self._take(task.get("protocol", "events"), path, repetitions=10)
+        told = {"samples_us": ours, "baseline_us": theirs, "baseline": loaded.baseline_name}
+        return told | {"sensors": read_sensors(self._device.index)}
 
 
 def timing_service(*, device: int = 0) -> TimingService:
