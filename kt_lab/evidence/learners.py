@@ -1,15 +1,16 @@
 """Learners of the dojo: against other players, carried over to other programs, with other eyes.
 
 curves     every player on the same operators with equal budgets of different compiled programs
+training   one policy per seed, trained on two operators
 transfer   a policy trained on two operators plays on others and on other shapes, frozen or
-           learning on, beside the same learner from scratch; one policy per seed
+           learning on, beside the same learner from scratch; it is trained first if need be
 encoders   one learner with every encoder of programs
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,18 +18,26 @@ from typing import Any
 from kt_lab.evidence import players
 from kt_lab.evidence.dojo_tables import players_table
 from kt_lab.evidence.dojo_walk import walk_table
-from kt_lab.evidence.players import SLOW, arena, one_run, open_rows
+from kt_lab.evidence.players import (
+    SLOW,
+    Job,
+    arena,
+    one_run,
+    open_rows,
+    play_all,
+    side_by_side,
+)
 from kt_lab.evidence.playing import Impatient, measured, runs, sized
 from kt_lab.evidence.resuming import Rows
 from kt_lab.landscape import data_directory
 from kt_lab.policies import train
 from kt_lab.programs.encoders import DEFAULT
 from kt_lab.programs.operators import get_workload
-from kt_lab.programs.space import ScheduleSpace
 from kt_lab.search.deep_q.policy import Policy
 
 PLAYERS = ("max_q_dqn", "dqn", "annealing", "expert+annealing", "lfbo", "max_q")
 PARTS = ("curves", "transfer", "encoders")
+_TRAINING = "training"
 _LEARNER = "max_q_dqn"
 _TRAINED = ("softmax", "matmul")
 _UNSEEN = ("layer_norm", "depthwise_conv2d", "bias_gelu")
@@ -38,7 +47,7 @@ _CARRIED = {"frozen": {"learning": False}, "tuned": {}}  # how a policy plays on
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what `players` takes, and what is trained, tested and seen."""
     players.add_arguments(parser, players=PLAYERS)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=(*PARTS, _TRAINING), default=list(PARTS))
     parser.add_argument("--train", nargs="+", default=list(_TRAINED), metavar="OPERATOR")
     parser.add_argument("--unseen", nargs="+", default=list(_UNSEEN), metavar="OPERATOR")
     parser.add_argument("--other-size", default="memory", help="unseen shapes of what was trained")
@@ -51,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Plays the parts; returns rows, one table for each part, and the training curves."""
     rows = open_rows(args)
+    play = {"curves": _curves, "transfer": _transfer, "encoders": _encoders, _TRAINING: _school}
     for part in args.parts:
-        {"curves": _curves, "transfer": _transfer, "encoders": _encoders}[part](args, rows)
+        play[part](args, rows)
     result = rows.result
     for part in PARTS:
         result[part] = players_table(_of(result["rows"], part)).to_dict("records")
@@ -68,57 +78,42 @@ def _key(part: str, workload: str, player: str, seed: int) -> dict[str, Any]:
 
 
 def _curves(args: argparse.Namespace, rows: Rows) -> None:
-    for name in args.operators:
-        workload = sized(name, args.size)
-        with arena(workload, args) as (field, start_us):
-            for player, seed in runs(args.players, args.seeds):
-                key = _key("curves", workload.key, player, seed)
-                rows.once(key, lambda f=field, u=start_us, k=key: one_run(f, u, k, args.budget))
+    jobs = []
+    for workload in [sized(name, args.size) for name in args.operators]:
+        for player, seed in runs(args.players, args.seeds):
+            jobs.append(Job(_key("curves", workload.key, player, seed), workload, player))
+    play_all(jobs, rows, args)
 
 
 def _encoders(args: argparse.Namespace, rows: Rows) -> None:
-    for name in args.operators:
-        workload = sized(name, args.size)
-        with arena(workload, args) as (field, start_us):
-            for encoder, seed in runs(args.encoders, args.seeds):
-                space = ScheduleSpace(
-                    field.space.program, longest=field.space.longest, encoder=encoder
-                )
-                seeing, key = (
-                    replace(field, space=space),
-                    _key("encoders", workload.key, encoder, seed),
-                )
-                rows.once(
-                    key,
-                    lambda f=seeing, u=start_us, k=key: one_run(
-                        f, u, k, args.budget, player=_LEARNER
-                    ),
-                )
+    jobs = []
+    for workload in [sized(name, args.size) for name in args.operators]:
+        for encoder, seed in runs(args.encoders, args.seeds):
+            key = _key("encoders", workload.key, encoder, seed)
+            jobs.append(Job(key, workload, _LEARNER, encoder=encoder))
+    play_all(jobs, rows, args)
+
+
+def _school(args: argparse.Namespace, rows: Rows) -> None:
+    home = "+".join(args.train)
+    keys = [_key(_TRAINING, home, _LEARNER, n) | _training(args) for n in range(args.seeds)]
+    side_by_side([(key, partial(_schooled, key["seed"])) for key in keys], rows, args)
 
 
 def _transfer(args: argparse.Namespace, rows: Rows) -> None:
-    for seed in range(args.seeds):
-        key = _key("training", "+".join(args.train), _LEARNER, seed) | _training(args)
-        name = policy_path(args, seed).name
-        rows.once(
-            key, lambda s=seed, n=name: {"curve": _trained(args, s), "points": [], "policy": n}
-        )
+    _school(args, rows)
+    training = _training(args)
     targets = [(name, args.size) for name in args.unseen]
     targets += [(name, args.other_size) for name in args.train]
-    for name, size in targets:
-        workload = sized(name, size)
-        with arena(workload, args) as (field, start_us):
-            for seed in range(args.seeds):
-                policy = {"policy": str(policy_path(args, seed))}
-                for how, options in {"scratch": {}, **_CARRIED}.items():
-                    key = _key("transfer", workload.key, how, seed) | _training(args)
-                    more = options | (policy if how in _CARRIED else {})
-                    rows.once(
-                        key,
-                        lambda f=field, u=start_us, k=key, m=more: one_run(
-                            f, u, k, args.budget, player=_LEARNER, **m
-                        ),
-                    )
+    jobs = []
+    for workload in [sized(name, size) for name, size in targets]:
+        for seed in range(args.seeds):
+            policy = {"policy": str(policy_path(args, seed))}
+            for how, options in {"scratch": {}, **_CARRIED}.items():
+                key = _key("transfer", workload.key, how, seed) | training
+                more = options | (policy if how in _CARRIED else {})
+                jobs.append(Job(key, workload, _LEARNER, more))
+    play_all(jobs, rows, args)
 
 
 def _training(args: argparse.Namespace) -> dict[str, Any]:
@@ -131,8 +126,8 @@ def policy_path(args: argparse.Namespace, seed: int) -> Path:
     return args.out.with_name(f"{args.out.stem}-{how}-{seed}.safetensors")
 
 
-def _trained(args: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
-    """Trains one policy on all of the operators, stores it and returns its curve."""
+def _schooled(seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Trains one policy on all of the operators and stores it; returns its row."""
     with ExitStack() as stack:
         arenas = {}
         for name in args.train:
@@ -140,8 +135,9 @@ def _trained(args: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
             field, start_us = stack.enter_context(arena(workload, args))
             arenas[workload.key] = field.space, Impatient(field.runner, SLOW * start_us)
         policy, curve = train(arenas, rounds=args.rounds, programs=args.budget, seed=seed)
-    policy.save(policy_path(args, seed))
-    return curve
+    path = policy_path(args, seed)
+    policy.save(path)
+    return {"curve": curve, "points": [], "policy": path.name}
 
 
 def lesson(
@@ -167,8 +163,8 @@ def lesson(
         `curve` of the training, `walk`, the policy's game on `unseen` move by move (see
         `kt_lab.evidence.dojo_walk.walk_table`), and `rows` with the part "transfer".
     """
-    args = argparse.Namespace(threads=threads, samples=5, timeout_s=3.0, cache=None)
-    known = _of(result["rows"], "training") if result else []
+    args = argparse.Namespace(threads=threads, samples=5, timeout_s=3.0, cache=None, workers=1)
+    known = _of(result["rows"], _TRAINING) if result else []
     with ExitStack() as stack:
         field, start_us = stack.enter_context(arena(get_workload(unseen), args))
         if known:
@@ -195,7 +191,7 @@ def report(result: Mapping[str, Any]) -> str:
     for part in PARTS:
         if result[part]:
             told += [f"{part}:", players.report({"table": result[part]})]
-    for row in _of(result["rows"], "training"):
+    for row in _of(result["rows"], _TRAINING):
         last = {turn["workload"]: turn for turn in row["curve"]}
         found = ", ".join(f"{w} {t['start_us'] / t['best_us']:.2f}x" for w, t in last.items())
         told.append(f"trained with seed {row['seed']}: best of the last turns {found}")

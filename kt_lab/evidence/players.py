@@ -1,12 +1,19 @@
 """Players of the dojo on the same operators with equal budgets of different compiled programs.
 
-All players of an operator share the reading of a program, so that none is luckier than another.
+All players of an operator share the reading of a program, so that none is luckier than another;
+those who play side by side may read one at the same time, and then the later reading stays.
 """
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kt_lab.evidence.dojo_tables import best_so_far, players_table
@@ -21,9 +28,12 @@ from kt_lab.evidence.playing import (
     sized,
 )
 from kt_lab.evidence.resuming import Rows
+from kt_lab.experiment import process_pool
 from kt_lab.programs.operators import operators
+from kt_lab.programs.space import ScheduleSpace
 from kt_lab.provenance import provenance
 from kt_lab.runners.c import CRunner, Protocol, find_toolchain
+from kt_lab.runners.workers import usable_cores
 from kt_lab.trial import OK, Config
 from kt_lab.workload import Workload
 
@@ -53,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, players: Sequence[str] = P
     parser.add_argument("--seeds", type=int, default=5, help="runs of every player")
     parser.add_argument("--samples", type=int, default=30, help="batches of a reading")
     parser.add_argument("--timeout-s", type=float, default=3.0, help="of a program's check")
+    parser.add_argument("--workers", type=int, default=1, help="runs side by side")
     parser.add_argument("--cache", help="SQLite file of readings, to go on with after a stop")
     parser.add_argument("--again", action="store_true", help="measure what is stored once more")
 
@@ -73,8 +84,10 @@ def open_rows(args: argparse.Namespace) -> Rows:
 @contextmanager
 def arena(workload: Workload, args: argparse.Namespace) -> Iterator[tuple[Field, float]]:
     """Yields what players play on, and the start program's latency in microseconds."""
+    lanes = max(1, usable_cores() // args.workers - args.threads) if args.workers > 1 else None
     with CRunner(
         workload,
+        lanes=lanes,
         threads=args.threads,
         awake=args.threads > 1,
         protocol=Protocol(samples=args.samples, limit_s=LIMIT_S),
@@ -85,15 +98,93 @@ def arena(workload: Workload, args: argparse.Namespace) -> Iterator[tuple[Field,
         yield field, measured(runner, Config(schedule="")).latency_us
 
 
+@dataclass(frozen=True)
+class Job:
+    """A run to be played.
+
+    Attributes:
+        key: Of its row.
+        workload: What is played on.
+        player: Who plays.
+        options: Of the player.
+        encoder: What the player reads programs with; None: the usual one.
+    """
+
+    key: Mapping[str, Any]
+    workload: Workload
+    player: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str | None = None
+
+
+def played(job: Job, args: argparse.Namespace) -> dict[str, Any]:
+    """Plays one run; returns its row (see `one_run`) and the seconds that it took."""
+    began = time.monotonic()
+    with arena(job.workload, args) as (ground, start_us):
+        if job.encoder:
+            known = ground.space
+            space = ScheduleSpace(known.program, longest=known.longest, encoder=job.encoder)
+            ground = replace(ground, space=space)
+        row = one_run(
+            ground, start_us, job.key, args.budget, player=job.player, **dict(job.options)
+        )
+    return row | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def play_all(jobs: Sequence[Job], rows: Rows, args: argparse.Namespace) -> None:
+    """Plays and stores what is not stored yet, `args.workers` runs side by side."""
+    workloads = list(dict.fromkeys(job.workload for job in jobs if not rows.has(job.key)))
+    tasks = [(job.key, partial(played, job)) for job in jobs]
+    side_by_side(tasks, rows, args, first=[partial(_started, w) for w in workloads])
+
+
+def side_by_side(
+    tasks: Sequence[tuple[Mapping[str, Any], Callable[[argparse.Namespace], dict[str, Any]]]],
+    rows: Rows,
+    args: argparse.Namespace,
+    *,
+    first: Sequence[Callable[[argparse.Namespace], Any]] = (),
+) -> None:
+    """Does what has no row yet and stores it as it is done; all share one file of readings.
+
+    What is to be done `first` is waited for, where several work side by side.
+    """
+    missing = [(key, do) for key, do in tasks if not rows.has(key)]
+    with nullcontext(args.cache) if args.cache else _folder() as cache:
+        shared = argparse.Namespace(**vars(args) | {"cache": cache})
+        if args.workers == 1:
+            for key, do in missing:
+                rows.once(key, partial(do, shared))
+            return
+        with process_pool(args.workers) as pool:
+            for begun in [pool.submit(do, shared) for do in first]:
+                begun.result()
+            found = {pool.submit(do, shared): key for key, do in missing}
+            for future in as_completed(found):
+                rows.once(found[future], future.result)
+
+
+def _started(workload: Workload, args: argparse.Namespace) -> float:
+    """Reads a workload's start program and its expert's, so that all who play know the same."""
+    with arena(workload, args) as (_, start_us):
+        return start_us
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with TemporaryDirectory() as folder:
+        yield Path(folder) / "readings.sqlite"
+
+
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Lets every player play on every operator; returns the curves and their table."""
     rows = open_rows(args)
-    for name in args.operators:
-        workload = sized(name, args.size)
-        with arena(workload, args) as (field, start_us):
-            for player, seed in runs(args.players, args.seeds):
-                key = {"workload": workload.key, "player": player, "seed": seed}
-                rows.once(key, lambda f=field, u=start_us, k=key: one_run(f, u, k, args.budget))
+    jobs = []
+    for workload in [sized(name, args.size) for name in args.operators]:
+        for player, seed in runs(args.players, args.seeds):
+            key = {"workload": workload.key, "player": player, "seed": seed}
+            jobs.append(Job(key, workload, player))
+    play_all(jobs, rows, args)
     result = rows.result
     result["table"] = players_table(result["rows"]).to_dict("records")
     return result
@@ -105,12 +196,12 @@ def one_run(
     key: Mapping[str, Any],
     budget: int,
     *,
-    player: str | None = None,
+    player: str,
     **options: Any,
 ) -> dict[str, Any]:
-    """Returns a row: what a player (that of the key) with a seed found, and what it took."""
+    """Returns a row: what a player with the seed of the key found, and what it took."""
     history = play(
-        player or key["player"],
+        player,
         field,
         budget=budget,
         seed=key["seed"],

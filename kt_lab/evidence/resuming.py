@@ -36,14 +36,19 @@ class Rows:
             earlier = [*stored.get("resumed", []), stored["provenance"]]
             self.result["resumed"] = earlier
 
-    def once(self, key: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
-        """Measures and stores a row unless one of its key is there."""
+    def has(self, key: Mapping[str, Any]) -> bool:
+        """Returns whether a row of that key is there."""
         rows = self.result["rows"]
-        if any(all(row[name] == value for name, value in key.items()) for row in rows):
+        return any(all(row[name] == value for name, value in key.items()) for row in rows)
+
+    def once(self, key: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
+        """Measures and stores a row unless one of its key is there; it may tell its `seconds`."""
+        if self.has(key):
             return
+        rows = self.result["rows"]
         began = time.monotonic()
         row = {**key, **measure()}
-        rows.append(row | {"seconds": round(time.monotonic() - began, 1)})
+        rows.append({"seconds": round(time.monotonic() - began, 1), **row})
         partial = self._path.with_name(self._path.name + ".partial")
         partial.write_text(json.dumps(self.result, indent=1) + "\n")
         partial.replace(self._path)

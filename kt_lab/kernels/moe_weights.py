@@ -10,10 +10,13 @@ _SHAPES = (
     (1, 8192, 5120, _LLAMA4.format(1)),
     (1, 5120, 8192, _LLAMA4.format(1)),
     (16, 8192, 5120, _LLAMA4.format(16)),
+    (16, 5120, 8192, _LLAMA4.format(16)),
     (64, 5120, 8192, _LLAMA4.format("half of 128")),
     (128, 5120, 8192, _LLAMA4.format(128)),
+    (128, 8192, 5120, _LLAMA4.format(128)),
     (32, 4096, 7168, "DeepSeek-V3, 8-way expert parallel: gate and up projections"),
     (8, 2048, 1408, "DeepSeek-MoE-16B (11 x 128 columns): torchao pull request 4024"),
+    (16, 4096, 1536, "Qwen3-235B-A22B, 8-way expert parallel: down projections"),
 )
 
 

@@ -74,6 +74,23 @@ def test_players_share_readings_and_their_curves_are_stored(tmp_path):
     assert "matmul/4x6x8" in players.report(result)
 
 
+def test_players_side_by_side_share_a_file_of_readings(tmp_path):
+    small = ("--operators", "multiply", "--size", "tiny", "--budget", 4, "--seeds", 2)
+    small += ("--samples", 2, "--players", "random", "expert", "--workers", 2)
+    small += ("--cache", tmp_path / "readings.sqlite")
+    first = players.run(asked(players, tmp_path / "players.json", *small))
+    assert {(r["player"], r["seed"]) for r in first["rows"]} == {
+        ("random", 0),
+        ("random", 1),
+        ("expert", 0),
+    }
+    # readings last: whoever plays later reads what was read before
+    again = players.run(asked(players, tmp_path / "other.json", *small))
+    starts = {r["start_us"] for r in again["rows"]}
+    assert len(starts) == 1
+    assert starts <= {r["start_us"] for r in first["rows"]}
+
+
 def test_a_player_must_be_a_searcher_with_or_without_the_expert():
     with CRunner(sized("multiply", "tiny"), protocol=Protocol(samples=1)) as runner:
         field = open_field(runner, threads=1)

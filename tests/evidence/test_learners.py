@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kt_lab.evidence import dojo_figures, learners
+from kt_lab.evidence import dojo_figures, learners, players
 from kt_lab.evidence.playing import Field
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.space import ScheduleSpace
@@ -40,6 +40,7 @@ def asked(out, *arguments):
 
 def test_every_part_is_measured_once_and_told(tmp_path, monkeypatch):
     monkeypatch.setattr(learners, "arena", made_up_arena)
+    monkeypatch.setattr(players, "arena", made_up_arena)
     out = tmp_path / "learners.json"
     small = ("--operators", "row_sum", "--size", "tiny", "--other-size", "tiny", "--budget", 4)
     small += ("--seeds", 1, "--rounds", 1, "--samples", 2, "--train", "row_sum", "softmax")
@@ -71,6 +72,7 @@ def test_a_lesson_is_drawn_from_what_is_stored_or_from_a_short_training(
     tmp_path, monkeypatch, kept
 ):
     monkeypatch.setattr(learners, "arena", made_up_arena)
+    monkeypatch.setattr(players, "arena", made_up_arena)
     result = None
     if kept:
         monkeypatch.setattr(learners, "data_directory", lambda: tmp_path)
