@@ -1,10 +1,11 @@
 """Helion and kt_lab side by side on one GPU: seconds to a tuned kernel, and how fast it is.
 
-Both tune the same two operations, each with its own kernel, space, search and measurements, in
+Both tune the same operations, each with its own kernel, space, search and measurements, in
 fresh processes with empty caches; wall-clock counts from the start of the process. Crossed runs
 exchange search and kernel. In the end all winners of an operation are timed in alternation in one
 process on the same inputs: that table decides. Every step has a time limit, and a failure is part
-of the result. What was done is stored after each step, and `--resume` goes on from it.
+of the result. What was done is stored after each step, and `--resume` goes on from it. The GPU is
+the first that CUDA_VISIBLE_DEVICES names: a process each may compare on several.
 """
 
 import argparse
@@ -16,30 +17,44 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from kt_lab.paired import signed_rank
+from kt_lab.evidence.helion_tables import flaw, report
 from kt_lab.provenance import provenance
 
-OPERATIONS = {"softmax": "softmax/4096x640", "int4_gemm": "int4_gemm/1x1x7168x8192"}
+__all__ = ["add_arguments", "report", "run"]
+
+OPERATIONS = {
+    "softmax": "softmax/4096x640",
+    "int4_gemm": "int4_gemm/1x1x7168x8192",
+    "rms_norm": "rms_norm/4096x7168",
+    "layer_norm": "layer_norm/8192x5120",
+    "swiglu": "swiglu/4096x11008",
+    "matmul": "matmul/4096x4096x4096",
+    "row_sum": "row_sum/16384x4096",
+    "rope": "rope/4x4096x32x8x128",
+    "fp8_gemm": "fp8_gemm/4096x4096x4096",
+}
+STEPS = ("helion", "ours", "helion_on_ours", "ours_on_helion")
+_DEFAULT_OPS = ("softmax", "int4_gemm")  # what the default deadline has room for
 _JOBS = "kt_lab.evidence.helion_jobs"
 _TRIALS = 100  # where Helion's own run did not say how many configs it tried
 # seconds: a step that would get fewer is not begun; none may take more
 _LEAST = {"helion": 120, "full": 150, "ours": 40, "helion_on_ours": 40, "ours_on_helion": 90}
 _MOST = {"helion": 300, "full": 240, "ours": 240, "helion_on_ours": 240, "ours_on_helion": 300}
 _RACE_S = 75
-_LEVEL = 0.05
 _LOG_BYTES = 4000  # kept of what a step that failed had printed
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to compare, how often, and how long it may take."""
-    parser.add_argument("--ops", nargs="+", choices=OPERATIONS, default=list(OPERATIONS))
+    parser.add_argument("--ops", nargs="+", choices=OPERATIONS, default=list(_DEFAULT_OPS))
+    parser.add_argument(
+        "--steps", nargs="+", choices=STEPS, default=list(STEPS), help="only these"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="runs at quick effort")
     parser.add_argument("--crossed", type=int, default=1, help="seeds of the crossed runs")
     parser.add_argument("--skip-full", action="store_true", help="no run at full effort")
@@ -58,22 +73,31 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for number, op in enumerate(args.ops):
         reserve_s = _RACE_S * (len(args.ops) - number)
         for seed in range(args.seeds):
-            theirs = story.step(op, "helion", seed=seed, reserve_s=reserve_s)
-            trials = args.trials or theirs.get("configs") or _TRIALS
-            ours = {"searcher": args.searcher, "options": args.options, "trials": trials}
-            story.step(op, "ours", seed=seed, reserve_s=reserve_s, **ours)
-            if seed < args.crossed:
-                crossed = {"trials": trials, "effort": "quick"}
-                story.step(op, "helion_on_ours", seed=seed, reserve_s=reserve_s, **crossed)
-                story.step(op, "ours_on_helion", seed=seed, reserve_s=reserve_s, **ours)
+            _quick(story, args, op, seed=seed, reserve_s=reserve_s)
         if not args.skip_full:
             seconds = {"seconds": args.full_budget_s}
-            story.step(op, "helion", seed=0, effort="full", reserve_s=reserve_s, **seconds)
             searching = {"searcher": args.searcher, "options": args.options, **seconds}
-            story.step(op, "ours", seed=0, effort="full", reserve_s=reserve_s, **searching)
+            for do, more in (("helion", seconds), ("ours", searching)):
+                if do in args.steps:
+                    story.step(op, do, seed=0, effort="full", reserve_s=reserve_s, **more)
         story.race(op, rounds=args.rounds)
     story.say("done")
     return story.result
+
+
+def _quick(
+    story: "_Story", args: argparse.Namespace, op: str, *, seed: int, reserve_s: float
+) -> None:
+    """Does the chosen steps of one seed at quick effort; Helion's comes first."""
+    trials = args.trials
+    for do in STEPS:
+        if do not in args.steps or ("_on_" in do and seed >= args.crossed):
+            continue
+        ours = {"searcher": args.searcher, "options": args.options, "trials": trials or _TRIALS}
+        more = {"helion": {}, "helion_on_ours": {"trials": trials or _TRIALS}}.get(do, ours)
+        answer = story.step(op, do, seed=seed, reserve_s=reserve_s, **more)
+        if do == "helion":
+            trials = trials or answer.get("configs")
 
 
 class _Story:
@@ -156,7 +180,7 @@ def _told(answer: Mapping[str, Any]) -> str:
         return answer["error"]
     if "names" in answer:
         return f"{len(answer['names'])} contenders timed"
-    return f"{answer['wall_s']:.1f} s, {answer['configs']} configs{_flaw(answer)}"
+    return f"{answer['wall_s']:.1f} s, {answer['configs']} configs{flaw(answer)}"
 
 
 # -- one step -------------------------------------------------------------------------------------
@@ -223,74 +247,3 @@ def _environment(task: Mapping[str, Any], folder: Path) -> dict[str, str]:
     if task["effort"] == "full" and task.get("seconds"):
         env["HELION_AUTOTUNE_BUDGET_SECONDS"] = str(task["seconds"])
     return env
-
-
-# -- for people -----------------------------------------------------------------------------------
-
-
-def report(result: dict[str, Any]) -> str:
-    """Returns the tables: seconds to tuned, and latencies of all winners side by side."""
-    lines = ["Seconds from the start of the process until the kernel is tuned:"]
-    for step in result["steps"]:
-        answer = step["answer"]
-        if not step["ok"]:
-            lines.append(f"  {step['key']:38s} failed: {answer['error']}")
-            continue
-        parts = f"imports {answer['import_s']:.1f}, tuning {answer['tuning_s']:.1f}"
-        latency = f", {answer['events_us']:.2f} us" if answer.get("events_us") else ""
-        lines.append(
-            f"  {step['key']:38s} {answer['wall_s']:7.1f} s ({parts}), "
-            f"{answer['configs']} configs{latency}{_flaw(answer)}"
-        )
-    for op, answer in result["races"].items():
-        lines += _race_lines(op, answer)
-    return "\n".join(lines)
-
-
-def _flaw(answer: Mapping[str, Any]) -> str:
-    return f", WRONG RESULT: {answer['wrong']}" if answer.get("wrong") else ""
-
-
-def _race_lines(op: str, answer: Mapping[str, Any]) -> list[str]:
-    if "error" in answer:
-        return [f"{op}: the race failed: {answer['error']}"]
-    lines = []
-    for protocol, blocks in answer["blocks_us"].items():
-        if isinstance(blocks, str):
-            lines.append(f"{op}, {protocol}: {blocks}")
-            continue
-        title = f"{op}, {protocol}, {len(blocks)} rounds"
-        lines.append(f"{title}: median us, and ratio to {_reference(answer['names'])}")
-        for row in ratios(answer["names"], blocks):
-            lines.append(
-                f"  {row['name']:30s} {row['median_us']:8.2f}   {row['ratio']:.3f} "
-                f"[{row['low']:.3f}, {row['high']:.3f}]"
-            )
-    lines += [f"  {c['name']}: out, {c['wrong']}" for c in answer["contenders"] if c["wrong"]]
-    return lines
-
-
-def _reference(names: Sequence[str]) -> str:
-    """Returns whom the others are compared with: Helion's own run, if there is one."""
-    return next((name for name in names if name.startswith("helion/")), names[0])
-
-
-def ratios(names: Sequence[str], blocks: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
-    """Returns per contender its median and its latency ratio to Helion's own run.
-
-    Args:
-        names: Contenders.
-        blocks: Block medians in microseconds, [round][contender].
-
-    Returns:
-        name, median_us, ratio (< 1 is faster) and its 95 % interval from paired rounds.
-    """
-    logs = np.log(np.asarray(blocks, dtype=float))
-    base = logs[:, list(names).index(_reference(names))]
-    rows = []
-    for at, name in enumerate(names):
-        low, ratio, high = np.exp(signed_rank(logs[:, at] - base, tail=_LEVEL / 2))
-        median_us = float(np.exp(np.median(logs[:, at])))
-        rows.append({"name": name, "median_us": median_us, "ratio": float(ratio)})
-        rows[-1] |= {"low": float(low), "high": float(high)}
-    return rows

@@ -9,8 +9,8 @@ import pandas as pd
 
 from kt_lab import stats
 from kt_lab.comparison import optima_table
-from kt_lab.evidence.beside_helion import ratios
 from kt_lab.evidence.cost import ratios as cost_ratios
+from kt_lab.evidence.helion_tables import ratios
 from kt_lab.evidence.readme_rows import (
     flush,
     record_scaling,

@@ -6,7 +6,7 @@ from typing import Any
 
 from kt_lab.kernels import device_module, get_workload, subject
 from kt_lab.runners.gpu.compiling import one_line
-from kt_lab.runners.gpu.facts import gpu_uuid, read_sensors
+from kt_lab.runners.gpu.facts import lock_name, read_sensors
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.protocols import FLUSH_BYTES, PROTOCOLS, get_protocol
 
@@ -68,7 +68,7 @@ class Bench:
 def locked(task: Mapping[str, Any]) -> GpuLock:
     """Returns the lock of the GPU, held for a job."""
     what = f"{task['do']} of {task['workload']}"
-    return GpuLock(gpu_uuid(0) or "index-0", what=what, wait_s=WAIT_S)
+    return GpuLock(lock_name(), what=what, wait_s=WAIT_S)
 
 
 def judged(bench: Bench, side: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import textwrap
 import pytest
 
 from kt_lab.evidence import beside_helion
+from kt_lab.evidence.helion_tables import ratios
 
 # Stands for the jobs: kills itself, hangs with a child of its own, raises, or answers.
 JOBS = """
@@ -88,6 +89,19 @@ def test_every_step_is_done_in_turn_and_stored(given):
     assert stored["races"] == result["races"]
 
 
+def test_steps_that_were_not_chosen_are_left_out(given, monkeypatch):
+    monkeypatch.setenv("FAKE_HELION", "raises")  # would be told, were it done
+    monkeypatch.setenv("FAKE_HELION_ON_OURS", "raises")
+    args = given("--steps", "ours_on_helion", "ours")
+    args.skip_full = False
+    result = beside_helion.run(args)
+    assert keys(result, ok=False) == []
+    assert keys(result) == ["ours/quick/seed0", "ours_on_helion/quick/seed0", "ours/full/seed0"]
+    asked = [s["answer"]["task"].get("trials") for s in result["steps"]]
+    assert asked == [100, 100, None]  # there is no run of Helion's to go by
+    assert len(result["races"]["softmax"]["names"]) == 4
+
+
 def test_helion_is_set_by_environment_and_finds_no_cache(given, monkeypatch):
     monkeypatch.setenv("HELION_AUTOTUNE_MAX_GENERATIONS", "1")  # the caller's settings stay out
     args = given("--full-budget-s", "33")
@@ -151,7 +165,7 @@ def test_resuming_does_only_what_failed_before_and_races_anew(given, monkeypatch
 def test_ratios_are_those_of_paired_rounds():
     names = ["torch", "ours/quick/seed0", "helion/quick/seed0", "helion/quick/seed1"]
     blocks = [[40.0 * t, 5.0 * t, 10.0 * t, 10.0 * t] for t in (1, 3, 2, 5, 4, 7, 6, 9)]
-    rows = {row["name"]: row for row in beside_helion.ratios(names, blocks)}
+    rows = {row["name"]: row for row in ratios(names, blocks)}
     found = {name: rows[name]["ratio"] for name in names}
     assert found == pytest.approx(dict(zip(names, [4.0, 0.5, 1.0, 1.0], strict=True)))
     for row in rows.values():  # the rounds differ ninefold, the ratios not at all
@@ -174,16 +188,36 @@ def test_the_report_names_winners_wrong_results_and_what_could_not_be_timed(give
 
 KERNELS = textwrap.dedent(
     """
+    import torch
+
     from kt_lab.evidence.helion_kernels import OPERATIONS, arguments
     from kt_lab.kernels import device_module, subject
     from kt_lab.runners.gpu.checking import difference
     from kt_lab.workload import Workload
+
+    # On the CPU torch has no product whose sums are wider than its factors.
+    narrow = torch.mm
+    torch.mm = lambda a, b, *, out_dtype: narrow(a.to(out_dtype), b.to(out_dtype))
 
     for kernel, extents, dtype in (
         ("softmax", {"M": 37, "N": 640}, "float16"),
         ("softmax", {"M": 3, "N": 33}, "float16"),
         ("int4_gemm", {"B": 1, "M": 1, "K": 500, "N": 136}, "bfloat16"),
         ("int4_gemm", {"B": 1, "M": 5, "K": 62, "N": 36}, "bfloat16"),
+        ("rms_norm", {"M": 9, "N": 512}, "bfloat16"),
+        ("rms_norm", {"M": 5, "N": 77}, "bfloat16"),
+        ("layer_norm", {"M": 9, "N": 512}, "float16"),
+        ("layer_norm", {"M": 5, "N": 77}, "float16"),
+        ("swiglu", {"M": 16, "N": 256}, "bfloat16"),
+        ("swiglu", {"M": 5, "N": 77}, "bfloat16"),
+        ("matmul", {"M": 64, "K": 128, "N": 32}, "bfloat16"),
+        ("matmul", {"M": 35, "K": 77, "N": 19}, "bfloat16"),
+        ("row_sum", {"M": 16, "N": 256}, "bfloat16"),
+        ("row_sum", {"M": 5, "N": 777}, "bfloat16"),
+        ("rope", {"B": 2, "S": 16, "H": 4, "HK": 2, "D": 32}, "bfloat16"),
+        ("rope", {"B": 3, "S": 7, "H": 3, "HK": 1, "D": 24}, "bfloat16"),
+        ("fp8_gemm", {"M": 64, "K": 128, "N": 32}, "float8_e4m3fn"),
+        ("fp8_gemm", {"M": 35, "K": 77, "N": 19}, "float8_e4m3fn"),
     ):
         workload = Workload(kernel, "small", extents, dtype)
         device = device_module(kernel)
@@ -191,6 +225,8 @@ KERNELS = textwrap.dedent(
         output = OPERATIONS[kernel][0](*arguments(kernel, inputs))
         wrong = difference(output, device.reference(inputs, workload), law=subject(workload))
         assert not wrong, (workload, wrong)
+        ours = device.output(inputs)
+        assert (output.dtype, output.shape) == (ours.dtype, ours.shape), workload
     """
 )
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from kt_lab.errors import GpuBusy, UsageError
+from kt_lab.runners.gpu import facts
 from kt_lab.runners.gpu.lock import GpuLock, holder
 
 UUID = "GPU-5ca1ab1e-0000-1111"
@@ -178,3 +179,19 @@ def test_a_uuid_with_slashes_stays_in_the_folder_and_an_empty_one_is_refused(fol
 def test_a_negative_wait_is_refused():
     with pytest.raises(UsageError, match="wait_s"):
         GpuLock(UUID, what="x", wait_s=-1)
+
+
+def test_processes_that_see_one_gpu_each_do_not_wait_for_each_other(monkeypatch):
+    """Also where NVML tells no identity: to each its GPU is index 0."""
+    monkeypatch.setattr(facts, "gpu_uuid", lambda _: None)
+    names = []
+    for visible in ("2", "3", "GPU-5ca1ab1e", "1,0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        names.append(facts.lock_name())
+    assert len(set(names)) == 4
+    assert facts.lock_name(1) == "index-0"
+    assert facts.lock_name(7) == "index-7"  # no such GPU: others must be asked what is wrong
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert facts.lock_name(2) == names[0]
+    monkeypatch.setattr(facts, "gpu_uuid", lambda _: UUID)
+    assert facts.lock_name(2) == UUID

@@ -32,6 +32,16 @@ def gpu_uuid(index: int = 0) -> str | None:
         return None
 
 
+def lock_name(index: int = 0) -> str:
+    """Returns what the lock of the GPU that CUDA calls `index` goes by: its identity.
+
+    Where NVML tells none, CUDA_VISIBLE_DEVICES still tells apart the GPUs of processes that each
+    see one, all of them as index 0.
+    """
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[index:]
+    return gpu_uuid(index) or f"index-{names[0].strip() if names and names[0] else index}"
+
+
 def gpu_name(index: int = 0) -> str | None:
     """Returns what the GPU that CUDA calls `index` is sold as; None where NVML does not say."""
     try:

@@ -13,7 +13,7 @@ from kt_lab.clock import RealClock
 from kt_lab.errors import UsageError
 from kt_lab.kernels import device_module, get_kernel, get_workload, subject
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
-from kt_lab.runners.gpu.facts import gpu_uuid, read_sensors
+from kt_lab.runners.gpu.facts import lock_name, read_sensors
 from kt_lab.runners.gpu.jobs import Job, Limits, Tally
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.pipeline import Pipeline
@@ -104,8 +104,7 @@ class GpuRunner:
             "limits": self._limits,
         }
         with ExitStack() as stack:
-            uuid = gpu_uuid(device) or f"index-{device}"
-            lock = GpuLock(uuid, what=f"measuring {workload.key}", wait_s=wait_s)
+            lock = GpuLock(lock_name(device), what=f"measuring {workload.key}", wait_s=wait_s)
             stack.enter_context(lock)
             self._start(stack, services, cache, settings)
             self._load()
