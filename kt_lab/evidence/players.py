@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from kt_lab.errors import UsageError
 from kt_lab.evidence.dojo_tables import best_so_far, players_table
 from kt_lab.evidence.playing import (
     LIMIT_S,
@@ -34,7 +35,7 @@ from kt_lab.programs.space import ScheduleSpace
 from kt_lab.provenance import provenance
 from kt_lab.runners.c import CRunner, Protocol, find_toolchain
 from kt_lab.runners.workers import usable_cores
-from kt_lab.trial import OK, Config
+from kt_lab.trial import OK, Config, Measurement
 from kt_lab.workload import Workload
 
 SLOW = 1.5  # times the start program's latency, from which on timing stops early
@@ -94,8 +95,8 @@ def arena(workload: Workload, args: argparse.Namespace) -> Iterator[tuple[Field,
         cache=args.cache,
         timeout_s=args.timeout_s,
     ) as runner:
-        field = open_field(runner, threads=args.threads)
-        yield field, measured(runner, Config(schedule="")).latency_us
+        ground = open_field(runner, threads=args.threads)
+        yield ground, started(runner).latency_us
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def play_all(jobs: Sequence[Job], rows: Rows, args: argparse.Namespace) -> None:
     """Plays and stores what is not stored yet, `args.workers` runs side by side."""
     workloads = list(dict.fromkeys(job.workload for job in jobs if not rows.has(job.key)))
     tasks = [(job.key, partial(played, job)) for job in jobs]
-    side_by_side(tasks, rows, args, first=[partial(_started, w) for w in workloads])
+    side_by_side(tasks, rows, args, first=[partial(_read_first, w) for w in workloads])
 
 
 def side_by_side(
@@ -164,7 +165,23 @@ def side_by_side(
                 rows.once(found[future], future.result)
 
 
-def _started(workload: Workload, args: argparse.Namespace) -> float:
+def started(runner: CRunner) -> Measurement:
+    """Returns the start program's reading; a busy machine gets a second chance.
+
+    Raises:
+        UsageError: It cannot be measured: nothing could be told beside it.
+    """
+    for _ in range(2):
+        found = measured(runner, Config(schedule=""))
+        if found.status == OK:
+            return found
+    raise UsageError(
+        f"the start program of {runner.workload.key} must be measured, got {found.status}: "
+        f"{found.error}; give a larger --timeout-s, or fewer --workers"
+    )
+
+
+def _read_first(workload: Workload, args: argparse.Namespace) -> float:
     """Reads a workload's start program and its expert's, so that all who play know the same."""
     with arena(workload, args) as (_, start_us):
         return start_us

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from kt_lab.evidence.playing import open_field, play, sized
 from kt_lab.evidence.resuming import Rows
 from kt_lab.programs.operators import operators
 from kt_lab.runners.c import CRunner, Protocol
+from kt_lab.trial import Measurement
 from tests.dojo_rows import dojo_row, players_row
 from tests.project.source_tree import ROOT
 
@@ -89,6 +91,16 @@ def test_players_side_by_side_share_a_file_of_readings(tmp_path):
     starts = {r["start_us"] for r in again["rows"]}
     assert len(starts) == 1
     assert starts <= {r["start_us"] for r in first["rows"]}
+
+
+def test_a_start_program_that_cannot_be_measured_is_named(monkeypatch):
+    answers = [Measurement("timeout", error="2 s"), Measurement("timeout", error="2 s")]
+    monkeypatch.setattr(players, "measured", lambda *_: answers.pop())
+    runner = SimpleNamespace(workload=sized("softmax", "tiny"))
+    with pytest.raises(UsageError, match="must be measured, got timeout: 2 s; give a larger"):
+        players.started(runner)
+    answers += [Measurement("ok", (3.0,)), Measurement("timeout", error="2 s")]
+    assert players.started(runner).latency_us == 3.0
 
 
 def test_a_player_must_be_a_searcher_with_or_without_the_expert():
