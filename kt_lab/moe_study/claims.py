@@ -187,8 +187,11 @@ def _tile(study: _Study) -> _Told:
     told = "; ".join(
         f"{name}: {end['min']:+.1%} to {end['max']:+.1%}" for name, end in ends.iterrows()
     )
-    relaxed = gains[gains["semantics"] == "relaxed"]
-    return told, DIFFERS if (relaxed["low"] > 0).all() else AGREES
+    gained = (gains["low"] > 0).groupby([gains["semantics"], gains["workload"]]).first()
+    fenced, relaxed = gained["acq_rel"], gained["relaxed"]
+    if not relaxed.any():
+        return told, AGREES if fenced.any() else DIFFERS
+    return told, DIFFERS if (relaxed >= fenced).all() else PARTLY
 
 
 def _duplicates(study: _Study) -> _Told:
