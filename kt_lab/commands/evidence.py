@@ -2,9 +2,9 @@
 
 import argparse
 import importlib
-import json
 from pathlib import Path
 
+from kt_lab.evidence.resuming import as_text
 from kt_lab.landscape import data_directory
 
 # name -> (module with add_arguments, run and report; what it shows)
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     given.out = out
     result = module.run(given)
     partial = out.with_name(out.name + ".partial")
-    partial.write_text(json.dumps(result, indent=1, default=str) + "\n")
+    partial.write_text(as_text(result))
     partial.replace(out)
     print(module.report(result))
     print(f"stored in {out}")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kt_lab.evidence.helion_tables import flaw, report
+from kt_lab.evidence.resuming import as_text
 from kt_lab.provenance import provenance
 
 __all__ = ["add_arguments", "report", "run"]
@@ -171,7 +172,7 @@ class _Story:
     def _store(self) -> None:
         if out := getattr(self._args, "out", None):
             partial = Path(out).with_name(Path(out).name + ".partial")
-            partial.write_text(json.dumps(self.result, indent=1, default=str) + "\n")
+            partial.write_text(as_text(self.result))
             partial.replace(out)
 
 

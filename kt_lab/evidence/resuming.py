@@ -8,6 +8,22 @@ from pathlib import Path
 from typing import Any
 
 
+def as_text(result: Mapping[str, Any]) -> str:
+    """Returns a result as JSON with a line for every fact and every row: small, and to be read."""
+
+    def short(value: Any) -> str:
+        return json.dumps(value, separators=(",", ":"), default=str)
+
+    lines = []
+    for name, value in result.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            rows = ",\n".join(f"  {short(row)}" for row in value)
+            lines.append(f" {short(name)}: [\n{rows}\n ]")
+        else:
+            lines.append(f" {short(name)}: {short(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 class Rows:
     """The rows of one result file.
 
@@ -50,7 +66,7 @@ class Rows:
         row = {**key, **measure()}
         rows.append({"seconds": round(time.monotonic() - began, 1), **row})
         partial = self._path.with_name(self._path.name + ".partial")
-        partial.write_text(json.dumps(self.result, indent=1) + "\n")
+        partial.write_text(as_text(self.result))
         partial.replace(self._path)
         told = " ".join(map(str, key.values()))
         sys.stderr.write(f"[{time.monotonic() - self._began:7.0f} s] {told}\n")

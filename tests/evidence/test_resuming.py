@@ -1,0 +1,44 @@
+"""Results are stored row by row, small and readable, and a stopped command goes on."""
+
+import json
+
+from kt_lab.evidence.resuming import Rows, as_text
+
+
+def test_a_result_is_json_with_a_line_for_every_row():
+    result = {
+        "gpu": "h200",
+        "seeds": 8,
+        "rows": [{"workload": "softmax/4x6", "us": [1.5, None]}, {"workload": "b", "us": []}],
+        "none": [],
+        "plain": [1, 2],
+    }
+    text = as_text(result)
+    assert json.loads(text) == result
+    assert [line for line in text.splitlines() if "softmax" in line] == [
+        '  {"workload":"softmax/4x6","us":[1.5,null]},'
+    ]
+    assert len(text.splitlines()) == 2 + 4 + 2 + 2
+
+
+def test_what_is_stored_is_not_measured_again_and_other_facts_begin_anew(tmp_path):
+    path, asked = tmp_path / "rows.json", []
+
+    def measure(key):
+        asked.append(key)
+        return {"us": 1.0}
+
+    for facts in ({"seeds": 1}, {"seeds": 1}, {"seeds": 2}):
+        rows = Rows(path, facts, {"commit": "c"}, again=False)
+        for key in ("a", "b"):
+            rows.once({"workload": key}, lambda k=key: measure(k))
+        assert rows.has({"workload": "a"})
+        assert not rows.has({"workload": "c"})
+    assert asked == ["a", "b", "a", "b"]
+    assert json.loads(path.read_text()) == rows.result
+
+
+def test_a_row_may_tell_its_own_seconds(tmp_path):
+    rows = Rows(tmp_path / "rows.json", {}, {}, again=False)
+    rows.once({"workload": "a"}, lambda: {"seconds": 42.0})
+    assert rows.result["rows"] == [{"seconds": 42.0, "workload": "a"}]
