@@ -16,8 +16,13 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 
 def _stored_dojo():
     """The figures of notebook 08 whose evidence was measured."""
-    figures = {"players": "dojo_players", "dojo": "dojo_comparison"}
-    return [figure for piece, figure in figures.items() if dojo_figures.stored(piece)]
+    figures = {
+        "players": ["dojo_players"],
+        "dojo": ["dojo_comparison"],
+        "learners": ["dojo_learners", "dojo_encoders"],
+    }
+    found = [names for piece, names in figures.items() if dojo_figures.stored(piece)]
+    return [name for names in found for name in names]
 
 
 SMALL = {

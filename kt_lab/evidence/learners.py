@@ -161,7 +161,8 @@ def lesson(
 
     Returns:
         `curve` of the training, `walk`, the policy's game on `unseen` move by move (see
-        `kt_lab.evidence.dojo_walk.walk_table`), and `rows` with the part "transfer".
+        `kt_lab.evidence.dojo_walk.walk_table`), `rows` with the part "transfer", and `stored`,
+        whether the policy is of the result.
     """
     args = argparse.Namespace(threads=threads, samples=5, timeout_s=3.0, cache=None, workers=1)
     known = _of(result["rows"], _TRAINING) if result else []
@@ -182,7 +183,7 @@ def lesson(
                 key = _key("transfer", unseen, how, 0)
                 rows.append(key | one_run(field, start_us, key, budget, player=_LEARNER, **more))
         walk = walk_table(field.space, lambda c: measured(field.runner, c).latency_us, policy)
-    return {"curve": curve, "walk": walk, "rows": rows}
+    return {"curve": curve, "walk": walk, "rows": rows, "stored": bool(known)}
 
 
 def report(result: Mapping[str, Any]) -> str:

@@ -163,6 +163,7 @@ def side_by_side(
             found = {pool.submit(do, shared): key for key, do in missing}
             for future in as_completed(found):
                 rows.once(found[future], future.result)
+        rows.in_order([key for key, _ in tasks])
 
 
 def started(runner: CRunner) -> Measurement:

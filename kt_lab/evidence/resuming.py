@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,15 @@ class Rows:
         """Returns whether a row of that key is there."""
         rows = self.result["rows"]
         return any(all(row[name] == value for name, value in key.items()) for row in rows)
+
+    def in_order(self, keys: Sequence[Mapping[str, Any]]) -> None:
+        """Puts the rows of these keys in the keys' order, after all others."""
+        rows = self.result["rows"]
+        places = [
+            next((n for n, key in enumerate(keys) if key.items() <= row.items()), -1)
+            for row in rows
+        ]
+        self.result["rows"] = [rows[at] for at in sorted(range(len(rows)), key=places.__getitem__)]
 
     def once(self, key: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
         """Measures and stores a row unless one of its key is there; it may tell its `seconds`."""

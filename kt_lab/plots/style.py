@@ -156,6 +156,9 @@ STYLES = {
     "frozen": SearcherStyle(_PINK, _SOLID, "o", "Policy, frozen"),
     "tuned": SearcherStyle(_GREEN, _DASHED, "v", "Policy, learning on"),
     "scratch": SearcherStyle(_SKY, _DASHDOT, "o", "From scratch"),
+    "structure": SearcherStyle(_PINK, _DOTTED, "s", "Structure"),
+    "ngrams": SearcherStyle(_GREY, _DASHDOT, "^", "n-grams"),
+    "structure+ngrams": SearcherStyle(_GREY, _LONG, "D", "Structure + n-grams"),
     "expert": SearcherStyle(INK, _DASHED, "x", "Expert pass"),
     "expert+annealing": SearcherStyle(INK, _DOTTED, "h", "Expert + annealing"),
     "scout": SearcherStyle(INK, _SOLID, "o", "Scout"),
@@ -181,7 +184,7 @@ STYLES = {
     "kt_bayes_opt": SearcherStyle(_PURPLE, _DOTTED, "D", "Bayesian opt. (KT)"),
     "kt_greedy_ils": SearcherStyle(_BROWN, _LONG, "o", "Greedy ILS (KT)"),
 }
-"""The looks of searchers, and of how a policy is used; no two share colour and dash."""
+"""The looks of searchers, of policies and of what they read; no two share colour and dash."""
 
 
 def searcher_style(name: str) -> SearcherStyle:

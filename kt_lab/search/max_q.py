@@ -25,7 +25,7 @@ Any Space will do. Several actors play at once, each its own episode, and share 
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,12 @@ from kt_lab.trial import Config
 _SAMPLE = 256  # random configs that features are standardised over
 _DIGITS = 6  # of a value that moves are compared by
 _TRIALS = 200  # that epsilon's descent is fitted to without a budget of trials
+
+
+def epsilon_share() -> Any:
+    """Returns the option that tells how long moves at random become rarer."""
+    doc = "Share of the budget's trials (of 200 without one) over which it falls."
+    return option(0.6, doc, low=0.0, high=1.0)
 
 
 @dataclass(frozen=True)
@@ -102,12 +108,7 @@ class MaxQOptions(Options):
         0.3, "Share of random moves at the beginning.", low=0.0, high=1.0
     )
     epsilon_end: float = option(0.05, "Share of random moves in the end.", low=0.0, high=1.0)
-    epsilon_share: float = option(
-        0.6,
-        "Share of the budget's trials (of 200 without one) over which it falls.",
-        low=0.0,
-        high=1.0,
-    )
+    epsilon_share: float = epsilon_share()
     reward: str = option(
         "speedup",
         "speedup: T_ref / T; log: log2(1 + T_ref / T), for spaces that span more than a factor "

@@ -42,3 +42,11 @@ def test_a_row_may_tell_its_own_seconds(tmp_path):
     rows = Rows(tmp_path / "rows.json", {}, {}, again=False)
     rows.once({"workload": "a"}, lambda: {"seconds": 42.0})
     assert rows.result["rows"] == [{"seconds": 42.0, "workload": "a"}]
+
+
+def test_rows_that_were_done_side_by_side_are_put_in_order(tmp_path):
+    rows = Rows(tmp_path / "rows.json", {}, {}, again=False)
+    for name in "cxab":
+        rows.once({"workload": name, "seed": 0}, lambda: {"points": [[1, None]]})
+    rows.in_order([{"workload": name, "seed": 0} for name in "abc"])
+    assert [row["workload"] for row in rows.result["rows"]] == list("xabc")

@@ -30,7 +30,7 @@ from kt_lab.search.chains import Chain
 from kt_lab.search.deep_q.network import MoveNetwork, Offer, pairs
 from kt_lab.search.deep_q.policy import Policy, encoder_of
 from kt_lab.search.deep_q.replay import EpisodeLearner
-from kt_lab.search.max_q import MaxQSearch
+from kt_lab.search.max_q import MaxQSearch, epsilon_share
 from kt_lab.search.max_reward import Episode, Epsilon, Transition
 from kt_lab.trial import Config
 
@@ -74,12 +74,7 @@ class DeepQOptions(Options):
         1.0, "Share of random moves at the beginning, without a policy.", low=0.0, high=1.0
     )
     epsilon_end: float = option(0.05, "Share of random moves in the end.", low=0.0, high=1.0)
-    epsilon_share: float = option(
-        0.6,
-        "Share of the budget's trials (of 200 without one) over which it falls.",
-        low=0.0,
-        high=1.0,
-    )
+    epsilon_share: float = epsilon_share()
     reward: str = option(
         "speedup", "speedup: T_ref / T; log: log2(1 + T_ref / T).", choices=("speedup", "log")
     )
