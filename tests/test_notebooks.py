@@ -118,6 +118,7 @@ SMALL = {
         {"SEARCHERS": "random,pattern", "SEEDS": 1, "TRIALS": 25},
         ["sizes"],
     ),
+    "13_how_scout_searches.ipynb": ({"TRIALS": 12}, ["scout_ablation"]),
 }
 
 # Notebook -> tables that it must show, each as texts that one output holds together.
@@ -161,6 +162,10 @@ TOLD = {
     "12_size_of_space.ipynb": [
         ["GROUP_M", "EPILOGUE", "fixed at"],
         ["10240", "within_1_percent", "floor"],
+    ],
+    "13_how_scout_searches.ipynb": [
+        ["predicted", "incumbent", "num_warps", "model"],
+        ["uniform starts", "p_holm"],
     ],
 }
 

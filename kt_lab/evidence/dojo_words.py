@@ -1,9 +1,12 @@
 """The README's account of the dojo, written from data/evidence alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kt_lab.evidence.dojo_tables import players_table
+from kt_lab.evidence.playing import EXPERT
+from kt_lab.evidence.tvm import ENOUGH
+from kt_lab.evidence.tvm_paths import TUNED, UNTUNED
 from kt_lab.plots.style import searcher_style
 
 BEGIN = "<!-- dojo -->"
@@ -17,15 +20,26 @@ _REFERENCES = {
 _MISSING = "Not measured yet: `kt-lab evidence dojo` and `kt-lab evidence players`."
 
 
-def dojo_block(comparison: Mapping[str, Any] | None, players: Mapping[str, Any] | None) -> str:
+def dojo_block(
+    comparison: Mapping[str, Any] | None,
+    players: Mapping[str, Any] | None,
+    learners: Mapping[str, Any] | None = None,
+    beside_tvm: Mapping[str, Any] | None = None,
+) -> str:
     """Returns the README's block of programs as Markdown.
 
     Args:
         comparison: The stored result of `kt-lab evidence dojo`, or None.
         players: That of `kt-lab evidence players`, or None.
+        learners: That of `kt-lab evidence learners`, or None.
+        beside_tvm: That of `kt-lab evidence tvm`, or None.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
+    parts += [_tvm(beside_tvm)] if beside_tvm else []
     parts += [_players(players)] if players else []
+    if learners:
+        curves = [row for row in learners["rows"] if row["part"] == "curves"]
+        parts += ["Deep Q-learners, from nothing, in the same way.", _players(learners, curves)]
     return "\n\n".join(parts) or _MISSING
 
 
@@ -68,13 +82,42 @@ def _us(path: Mapping[str, Any] | None) -> str:
     return f"{path['min_us']:.4g}" + ("*" if path["disturbed"] else "")
 
 
-def _players(result: Mapping[str, Any]) -> str:
-    table = players_table(result["rows"])
+def _tvm(result: Mapping[str, Any]) -> str:
+    first = result["rows"][0]
+    tuned = [mean for mean in result["means"] if mean["reference"] == TUNED]
+    told = [
+        f"{mean['group']} on {mean['threads']} thread{'s' if mean['threads'] > 1 else ''} "
+        f"{mean['ratio']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}], {mean['losses']} of "
+        f"{mean['workloads']} lost"
+        for mean in tuned
+    ]
+    claim = "" if result["trials"] >= ENOUGH else f", too few to claim a win ({ENOUGH} are)"
+    lines = [
+        f"Beside TVM {result['tvm']}, whose MetaSchedule measured up to {result['trials']} trials "
+        f"a row{claim}: best program over tuned TVM, {'; '.join(told)}. Microseconds, "
+        f"{result['provenance']['cpu']}, {result['provenance']['cores']} cores, torch "
+        f"{first['torch']}; programs tuned on that machine.",
+        "",
+        "| workload | threads | expert | best | eager | TVM untuned | TVM tuned | best / tuned |",
+        "| --- " * 8 + "|",
+    ]
+    for row in result["rows"]:
+        paths = row["paths"]
+        us = [_us(paths.get(n)) for n in (EXPERT, "best", "eager", UNTUNED, TUNED)]
+        known = paths.get(TUNED)
+        us.append(f"{paths['best']['min_us'] / known['min_us']:.2f}" if known else "")
+        lines.append(f"| `{row['workload']}` | {row['threads']} | {' | '.join(us)} |")
+    return "\n".join(lines)
+
+
+def _players(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None = None) -> str:
+    rows = result["rows"] if rows is None else rows
+    table = players_table(rows)
     end = table[table["programs"] == result["budget"]]
     names = list(dict.fromkeys(end["workload"]))
     lines = [
         f"Median latency after {result['budget']} different programs over the best that anybody "
-        f"found, {int(end['seeds'].max())} seeds (quartiles). {_noise(result)}",
+        f"found, {int(end['seeds'].max())} seeds (quartiles). {_noise(result, rows)}",
         "",
         f"| player | {' | '.join(f'`{name}`' for name in names)} |",
         "| --- " * (len(names) + 1) + "|",
@@ -91,15 +134,19 @@ def _players(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _noise(result: Mapping[str, Any]) -> str:
+def _noise(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns where players played, and what their readings of one program differ by."""
     read: dict[str, list[float]] = {}
-    for row in result["rows"]:
+    for row in rows:
         read.setdefault(row["workload"], []).append(row["start_us"])
     apart = max(max(starts) / min(starts) for starts in read.values())
     machine = result["provenance"]
+    where = (
+        f"{machine['cpu']}, {machine['cores']} cores, {result['compiler']}; players ran side by"
+    )
+    if apart == 1.0:
+        return f"{where} side and shared one reading of each program."
     return (
-        f"{machine['cpu']}, {machine['cores']} cores, {result['compiler']}; players ran side by "
-        f"side, and the start program of an operator was read up to {apart:.2f} times as slow by "
-        "one as by another: smaller differences say nothing."
+        f"{where} side, and the start program of an operator was read up to {apart:.2f} times as "
+        "slow by one as by another: smaller differences say nothing."
     )

@@ -30,9 +30,9 @@ def whole():
 
 @pytest.mark.parametrize("name", [n for n in ablation.VARIANTS if n != ablation.WHOLE])
 def test_a_variant_searches_otherwise_and_is_taken_back(name, whole):
-    before = [features._role_sums, features._law_sides, posterior._FEW, scout.bent, scout.Scales]
+    before = [features._role_sums, features._law_sides, posterior._FEW, scout._FLAT, scout.Scales]
     assert configs(name) != whole
-    after = [features._role_sums, features._law_sides, posterior._FEW, scout.bent, scout.Scales]
+    after = [features._role_sums, features._law_sides, posterior._FEW, scout._FLAT, scout.Scales]
     assert after == before
 
 

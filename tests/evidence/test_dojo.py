@@ -237,7 +237,8 @@ def test_curves_are_read_at_powers_of_two_and_keep_what_they_have():
 def test_the_readme_says_what_was_measured():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     told = readme.partition(BEGIN)[2].partition(END)[0].strip()
-    assert told == dojo_block(stored("dojo"), stored("players"))
+    pieces = ("dojo", "players", "learners", "tvm")
+    assert told == dojo_block(*[stored(piece) for piece in pieces])
 
 
 def test_the_readme_would_tell_ratios_times_and_players():
@@ -256,3 +257,22 @@ def test_the_readme_would_tell_ratios_times_and_players():
     assert "| Random | 2.00 (2.00 to 2.00) |" in text
     assert "was read up to 1.25 times as slow" in text
     assert "| Expert pass | 1.00 (1.00 to 1.00) |" in text
+
+
+def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
+    machine = {"cpu": "a CPU", "cores": 2}
+    rows = [players_row("dqn", 0, [8.0, 4.0]), players_row("max_q_dqn", 0, [2.0])]
+    rows = [row | {"part": "curves"} for row in rows] + [{"part": "training"}]
+    learners = {"rows": rows, "budget": 2, "provenance": machine, "compiler": "gcc"}
+    text = dojo_block(None, None, learners)
+    assert "| Deep Q | 2.00 (2.00 to 2.00) |" in text
+    assert "shared one reading of each program" in text
+    row = dojo_row("softmax", best=1.0, eager=2.0) | {"torch": "2.13"}
+    row["paths"] |= {name: row["paths"]["best"] | {"min_us": 4.0} for name in ("tvm", "tvm_tuned")}
+    found = means([row], references=("tvm_tuned",))
+    result = {"rows": [row], "means": found, "provenance": machine, "trials": 64, "tvm": "0.27"}
+    text = dojo_block(None, None, None, result)
+    assert "up to 64 trials a row, too few to claim a win (256 are)" in text
+    assert "all on 1 thread 0.25 [" in text
+    assert "| `softmax/1` | 1 | 1.5 | 1 | 2 | 4 | 4 | 0.25 |" in text
+    assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
