@@ -1,7 +1,7 @@
 """The operations of the comparison in Helion's language, on the inputs of kt_lab's own kernels.
 
 Written as an author of Helion would: the mathematics is fixed, everything else is left to
-Helion's autotuner. Both sum in float32 and round once, like kt_lab's kernels, and are held to the
+Helion's autotuner. All sum in float32 and round once, like kt_lab's kernels, and are held to the
 same tolerance against the same reference. Imports Helion and torch.
 """
 
