@@ -53,7 +53,7 @@ class Experiment:
         seeds: How many, from 0.
         budget: Of every run.
         lanes: Simulated compile lanes; one run per entry.
-        gpu: Which GPU's landscapes; None: the only one recorded.
+        gpu: Which GPU's landscapes; None: REFERENCE_GPU's, or the only one.
     """
 
     name: str

@@ -276,7 +276,7 @@ def data_directory() -> Path:
 
 
 def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
-    """Lists the shipped landscapes, sorted by kernel, workload and GPU."""
+    """Lists the shipped landscapes by kernel, workload and GPU, REFERENCE_GPU first."""
     root = root or data_directory() / "landscapes"
     found = []
     for manifest_path in sorted(root.glob("*/*/*.json")):
@@ -285,7 +285,7 @@ def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
         found.append(
             LandscapeEntry(facts["kernel"], facts["gpu"], facts["workload"], path, configs)
         )
-    return sorted(found, key=lambda e: (e.kernel, e.workload, e.gpu))
+    return sorted(found, key=lambda e: (e.kernel, e.workload, e.gpu != REFERENCE_GPU, e.gpu))
 
 
 def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:

@@ -8,10 +8,11 @@ import pytest
 
 from kt_lab import comparison, plots, stats
 from kt_lab.budget import Budget
+from kt_lab.cells import recorded
 from kt_lab.cli import main
 from kt_lab.errors import UsageError
 from kt_lab.experiment import Experiment
-from kt_lab.landscape import landscapes
+from kt_lab.landscape import REFERENCE_GPU, landscapes
 from tests.plots.conftest import make_runs
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
@@ -33,6 +34,17 @@ def table(runs):
 @pytest.fixture(scope="module")
 def drawings(runs, table):
     return comparison.draw_all(runs, table=table)
+
+
+def test_a_workload_of_two_gpus_is_the_reference_gpus_unless_one_is_named():
+    shipped = [each for each in landscapes() if each.kernel == "softmax"]
+    keys = list(dict.fromkeys(each.workload for each in shipped))
+    assert len(shipped) == 2 * len(keys) == 8
+    asked = comparison.request(["random"], ["softmax", keys[0]])
+    assert asked.workloads == keys
+    assert {recorded(key, asked.gpu).gpu for key in asked.workloads} == {REFERENCE_GPU}
+    other = comparison.request(["random"], ["softmax"], gpu="h100")
+    assert {recorded(key, other.gpu).gpu for key in other.workloads} == {"h100"}
 
 
 def test_a_budget_table_gathers_the_statistics_of_the_whole_runs(runs, table):

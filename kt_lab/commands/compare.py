@@ -16,7 +16,7 @@ from kt_lab.cells import recorded
 from kt_lab.comparison import budget_table, draw_all, request, table_text
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.experiment import process_pool
-from kt_lab.landscape import Landscape
+from kt_lab.landscape import REFERENCE_GPU, Landscape
 from kt_lab.stats.tables import check_searcher
 from kt_lab.studies import FIELD, REFERENCE, SEARCHERS, STUDIES, load_study
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--searchers", nargs="+", metavar="NAME", help=f"default: {' '.join(SEARCHERS)}")
     add("--workloads", nargs="+", metavar="WORKLOAD",
         help="keys, kernels or landscapes' .parquet files; default: all recorded")  # fmt: skip
-    add("--gpu", help="whose landscapes, where several recorded a workload")
+    add("--gpu", help=f"whose landscapes; default: {REFERENCE_GPU}, where several recorded one")
     add("--seeds", type=int, help="per searcher and workload; default: 5")
     add("--trials", type=int, help="budget of every run; default: 200")
     add("--lanes", type=int, default=16, help="simulated compile lanes")

@@ -30,17 +30,17 @@ def rows_of(names: Sequence[str]) -> dict[str, Any]:
 def find_workloads(names: Sequence[str] | None, *, gpu: str | None) -> list[str]:
     """Returns what an Experiment runs on, for keys, kernels and files; None: all that ship.
 
-    A workload that several GPUs recorded is named by its files.
+    Without `gpu`, a workload that several GPUs recorded is the one of REFERENCE_GPU, as in
+    `load_landscape`; runs on another GPU name it, or its files.
     """
     shipped = [each for each in landscapes() if gpu in (None, each.gpu)]
     keys = [each.workload for each in shipped]
     found: list[str] = []
     for name in keys if names is None else names:
-        same = [each for each in shipped if name in (each.workload, each.kernel)]
+        same = [each.workload for each in shipped if name in (each.workload, each.kernel)]
         if not same and not name.endswith(".parquet"):
             raise UnknownName("workload", name, {*keys, *(each.kernel for each in shipped)})
-        several = [str(e.path) if keys.count(e.workload) > 1 else e.workload for e in same]
-        found += several or [name]
+        found += same or [name]
     return list(dict.fromkeys(found))
 
 
@@ -64,7 +64,7 @@ def request(
         trials: Budget of every run; None: no limit of trials.
         seconds: Budget in machine seconds; None: no limit of seconds.
         lanes: Simulated compile lanes.
-        gpu: Whose landscapes, where several GPUs recorded a workload.
+        gpu: Whose landscapes; None: REFERENCE_GPU's, where several GPUs recorded a workload.
         name: Of the experiment and its files; None: made of searchers x workloads x seeds and a
             digest of all of it.
     """

@@ -19,7 +19,7 @@ import pandas as pd
 
 from kt_lab.cells import Cell, recorded
 from kt_lab.evidence.cold import BUDGETS, judged, searched
-from kt_lab.evidence.resuming import Rows
+from kt_lab.evidence.resuming import Rows, columns
 from kt_lab.experiment import process_pool
 from kt_lab.provenance import provenance
 from kt_lab.search import features, posterior, scout
@@ -172,7 +172,7 @@ def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, A
     ]
     close_us = level["optimum_us"] * max(_CLOSE, level["noise_floor"])
     found = list(pool.map(varied, cells, [close_us] * len(cells)))
-    return {"kernel": recorded(workload, args.gpu).kernel, **level, "runs": found}
+    return {"kernel": recorded(workload, args.gpu).kernel, **level, "runs": columns(found)}
 
 
 def varied(cell: Cell, close_us: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.cells import Cell, recorded, run_cell
-from kt_lab.evidence.resuming import Rows
+from kt_lab.evidence.resuming import Rows, columns, rows_of
 from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.landscape import landscapes
@@ -95,7 +95,7 @@ def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, A
     ]
     close_us = level["optimum_us"] * max(_CLOSE, _NEAR * level["noise_floor"])
     found = list(pool.map(searched, cells, [close_us] * len(cells)))
-    return {"kernel": recorded(workload, args.gpu).kernel, **level, "runs": found}
+    return {"kernel": recorded(workload, args.gpu).kernel, **level, "runs": columns(found)}
 
 
 def searched(cell: Cell, close_us: float) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def judged(result: Mapping[str, Any], *, kernels: Sequence[str] | None = None) -
         {**_facts(result, row), **_run(run_), "budget": float(budget), "judged_us": us}
         for row in result["rows"]
         if kernels is None or row["kernel"] in kernels
-        for run_ in row["runs"]
+        for run_ in rows_of(row["runs"])
         for budget, us in zip(BUDGETS, run_["judged_us"], strict=True)
         if budget <= result["trials"]
     ]

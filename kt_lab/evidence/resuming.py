@@ -24,6 +24,16 @@ def as_text(result: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Returns rows as columns, a third of the text; every row has the names of the first."""
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def rows_of(table: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Returns the rows that `columns` was given."""
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
 class Rows:
     """The rows of one result file.
 

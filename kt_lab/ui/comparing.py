@@ -171,7 +171,7 @@ class CompareSession(Background):
 
 
 def _optima(cells: pd.DataFrame) -> pd.DataFrame:
-    """Returns `optima_table` of recorded workloads: columns gpu (None: the only one), workload."""
+    """Returns `optima_table` of recorded workloads: columns gpu (as in `recorded`), workload."""
     found = [recorded(workload, gpu) for gpu, workload in cells[["gpu", "workload"]].to_numpy()]
     told = pd.DataFrame([{"gpu": each.gpu, "workload": each.workload} for each in found])
     return optima_table(told, landscapes=found)

@@ -71,10 +71,11 @@ def test_ratios_targets_and_tests_follow_from_the_rows(stored):
 def test_a_search_that_finds_nothing_is_infinitely_slow(stored):
     result = json.loads(json.dumps(stored[1]))
     for row in result["rows"]:
-        for run in row["runs"]:
-            if run["searcher"] == "scout":
-                run["judged_us"] = [None] * len(cold.BUDGETS)
-                run["close_s"] = None
+        runs = row["runs"]
+        for at, name in enumerate(runs["searcher"]):
+            if name == "scout":
+                runs["judged_us"][at] = [None] * len(cold.BUDGETS)
+                runs["close_s"][at] = None
     table = cold.judged(result)
     assert np.isinf(cold.targets(table)["ratio"]).all()
     assert np.isinf(table.loc[table["searcher"] == "scout", "close_s"]).all()

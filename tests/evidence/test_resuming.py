@@ -2,7 +2,7 @@
 
 import json
 
-from kt_lab.evidence.resuming import Rows, as_text
+from kt_lab.evidence.resuming import Rows, as_text, columns, rows_of
 
 
 def test_a_result_is_json_with_a_line_for_every_row():
@@ -19,6 +19,13 @@ def test_a_result_is_json_with_a_line_for_every_row():
         '  {"workload":"softmax/4x6","us":[1.5,null]},'
     ]
     assert len(text.splitlines()) == 2 + 4 + 2 + 2
+
+
+def test_rows_come_back_from_their_columns():
+    rows = [{"seed": 0, "us": [1.5, None]}, {"seed": 1, "us": []}]
+    assert columns(rows) == {"seed": [0, 1], "us": [[1.5, None], []]}
+    assert rows_of(columns(rows)) == rows
+    assert rows_of(columns([])) == []
 
 
 def test_what_is_stored_is_not_measured_again_and_other_facts_begin_anew(tmp_path):

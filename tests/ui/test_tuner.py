@@ -314,7 +314,8 @@ def test_this_machines_gpu_comes_first_with_who_holds_it(gated, tmp_path, monkey
     assert "held by process" in badge
     assert "for measuring softmax/4096x640" in badge
     labels = [choice.label for choice in choices.runner_choices(get_workload("softmax/4096x640"))]
-    assert labels == ["NVIDIA Fake 5", "replay of NVIDIA H200"]
+    replays = [f"replay of NVIDIA {name}" for name in ("H200", "H100 80GB HBM3")]
+    assert labels == ["NVIDIA Fake 5", *replays]
 
 
 def test_the_badge_tells_who_holds_the_gpu_once_the_runner_is_up(gated, tmp_path, monkeypatch):
@@ -456,6 +457,7 @@ def test_each_gpu_of_several_can_be_chosen(monkeypatch):
         "NVIDIA A1, GPU 0",
         "NVIDIA B2, GPU 1",
         "replay of NVIDIA H200",
+        "replay of NVIDIA H100 80GB HBM3",
     ]
     assert [choices.chosen(found, name).device for name in ("live", "live:0", "live:1")] == [
         0,
