@@ -17,6 +17,7 @@ _REFERENCES = {
     "eager": "PyTorch eager",
     "compiled": "torch.compile",
 }
+_EARLY = 16  # programs after which a policy that was carried over shows what it brought
 _MISSING = "Not measured yet: `kt-lab evidence dojo` and `kt-lab evidence players`."
 
 
@@ -40,7 +41,8 @@ def dojo_block(
     if learners:
         curves = [row for row in learners["rows"] if row["part"] == "curves"]
         parts += ["Deep Q-learners, from nothing, in the same way.", _players(learners, curves)]
-    return "\n\n".join(parts) or _MISSING
+        parts += [_carried(learners)]
+    return "\n\n".join(filter(None, parts)) or _MISSING
 
 
 def _means(result: Mapping[str, Any]) -> str:
@@ -131,6 +133,35 @@ def _players(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None
             for n in names
         ]
         lines.append(f"| {searcher_style(player).label} | {' | '.join(told)} |")
+    return "\n".join(lines)
+
+
+def _carried(result: Mapping[str, Any]) -> str:
+    """Returns how trained policies play on operators that they never saw; empty without any."""
+    rows = [row for row in result["rows"] if row["part"] == "transfer"]
+    if not rows:
+        return ""
+    turns = rows[0]["rounds"]
+    table = players_table(rows).set_index(["workload", "programs", "player"])
+    budgets = [n for n in (_EARLY, result["budget"]) if n in table.index.levels[1]]
+    shown = [
+        (name, budget)
+        for name in dict.fromkeys(row["workload"] for row in rows)
+        for budget in budgets
+    ]
+    lines = [
+        f"Policies trained on {rows[0]['trained'].replace('+', ' and ')} ({turns} turns of "
+        f"{result['budget']} programs on each, one policy a seed), on operators that they never "
+        "saw: as they are (frozen), learning on (tuned), and the same learner from scratch. "
+        "Median latency over the best that any of them found (quartiles).",
+        "",
+        f"| player | {' | '.join(f'`{name}`, {budget} programs' for name, budget in shown)} |",
+        "| --- " * (len(shown) + 1) + "|",
+    ]
+    for player in dict.fromkeys(row["player"] for row in rows):
+        cells = [table.loc[(name, budget, player)] for name, budget in shown]
+        told = [f"{c['median']:.2f} ({c['low']:.2f} to {c['high']:.2f})" for c in cells]
+        lines.append(f"| {player} | {' | '.join(told)} |")
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from kt_lab import stats
 from kt_lab.comparison import optima_table
 from kt_lab.evidence.cost import ratios as cost_ratios
 from kt_lab.evidence.helion_tables import ratios
+from kt_lab.evidence.live_tables import live_lines
 from kt_lab.evidence.readme_rows import (
     flush,
     record_scaling,
@@ -61,7 +62,8 @@ def block(directory: Path | None = None) -> str:
     ]
     lines = ["| claim | measured | command |", "| --- | --- | --- |"]
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
-    return "\n".join([*lines, "", *_helion(found["beside-helion"], found["beside-helion-full"])])
+    lines += ["", *_helion(found["beside-helion"], found["beside-helion-full"])]
+    return "\n".join([*lines, "", *live_lines(found["live"])])
 
 
 def field_block(runs: pd.DataFrame) -> str:

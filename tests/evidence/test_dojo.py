@@ -267,6 +267,14 @@ def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials(
     text = dojo_block(None, None, learners)
     assert "| Deep Q | 2.00 (2.00 to 2.00) |" in text
     assert "shared one reading of each program" in text
+    assert "never saw" not in text
+    carried = {"part": "transfer", "trained": "softmax+matmul", "rounds": 6}
+    plays = {"frozen": [8.0, 4.0], "scratch": [8.0, 2.0]}
+    rows += [players_row(name, 0, us) | carried for name, us in plays.items()]
+    text = dojo_block(None, None, learners | {"rows": rows})
+    assert "trained on softmax and matmul (6 turns of 2 programs on each" in text
+    assert "| player | `softmax/1`, 2 programs |" in text
+    assert "| frozen | 2.00 (2.00 to 2.00) |" in text
     row = dojo_row("softmax", best=1.0, eager=2.0) | {"torch": "2.13"}
     row["paths"] |= {name: row["paths"]["best"] | {"min_us": 4.0} for name in ("tvm", "tvm_tuned")}
     found = means([row], references=("tvm_tuned",))
