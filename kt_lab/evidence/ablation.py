@@ -104,6 +104,8 @@ VARIANTS: dict[str, Variant] = {
         "starts are drawn uniformly", instead=((scout.ScoutSearch, "_start", _uniform_start),)
     ),
     "half ahead": Variant("half as many configs under way", {"ahead": 0.5}),
+    "quarter ahead": Variant("a quarter as many configs under way", {"ahead": 0.25}),
+    "least ahead": Variant("no more configs under way than there are starts", {"ahead": 0.0}),
     "unbounded ahead": Variant("every compile lane is filled at once", {"ahead": 1000.0}),
     "pool of 1024": Variant("candidates are drawn, the space is never listed", {"pool": 1024}),
     "pool of 256": Variant("few candidates are drawn", {"pool": 256}),
