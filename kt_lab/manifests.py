@@ -45,7 +45,8 @@ def check_columns(
         [len(cell) if isinstance(cell, np.ndarray) else -1 for cell in table[column]]
         for column in ("samples_us", "visit")
     )
-    if samples != visits or -1 in samples:
+    alike = samples == visits and -1 not in samples
+    if not alike or pd.isna(np.concatenate([*table["visit"], [0]])).any():
         raise LandscapeError(f"lists must hold every sample and its visit; {name} does not")
     if foreign := sorted(set(map(str, table["status"])) - set(STATUSES)):
         raise LandscapeError(f"status must be one of {STATUSES}, got {foreign} in {name}")

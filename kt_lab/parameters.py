@@ -35,6 +35,8 @@ class Parameter:
             raise SpaceError(f"role must be one of {ROLES}, got role={role!r} in {self.name!r}")
         if not values:
             raise SpaceError(f"parameter {self.name!r} must have at least one value, got none")
+        if not all(isinstance(value, Hashable) for value in values):
+            raise SpaceError(f"parameter {self.name!r} must have hashable values, got {values}")
         if len(set(map(repr, values))) != len(values):
             raise SpaceError(f"parameter {self.name!r} must have distinct values, got {values}")
         object.__setattr__(self, "values", values)

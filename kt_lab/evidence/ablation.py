@@ -89,9 +89,9 @@ class _OneScale(posterior.Scales):
     __slots__ = ()
 
     @classmethod
-    def of(cls, groups: np.ndarray) -> posterior.Scales:
+    def of(cls, groups: np.ndarray, weights: np.ndarray) -> posterior.Scales:
         """Returns the priors' medians, as if all columns were of one parameter."""
-        return posterior.Scales.of(np.zeros_like(groups))
+        return posterior.Scales.of(np.zeros_like(groups), weights)
 
 
 VARIANTS: dict[str, Variant] = {
@@ -107,6 +107,11 @@ VARIANTS: dict[str, Variant] = {
     "quarter ahead": Variant("a quarter as many configs under way", {"ahead": 0.25}),
     "least ahead": Variant("no more configs under way than there are starts", {"ahead": 0.0}),
     "unbounded ahead": Variant("every compile lane is filled at once", {"ahead": 1000.0}),
+    "main effects": Variant("the model stands on a curve per parameter", {"effects": 0.5}),
+    "main effects, quarter ahead": Variant(
+        "a curve per parameter, and a quarter as many configs under way",
+        {"effects": 0.5, "ahead": 0.25},
+    ),
     "pool of 1024": Variant("candidates are drawn, the space is never listed", {"pool": 1024}),
     "pool of 256": Variant("few candidates are drawn", {"pool": 256}),
     "pool of 64": Variant("very few candidates are drawn", {"pool": 64}),

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
+from kt_lab.closing import Closing
 from kt_lab.errors import StoreError
 from kt_lab.runners import Runner
 from kt_lab.runners.readings import header, measured, parse, submission
@@ -16,7 +17,7 @@ from kt_lab.store import Journal, read_journal
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 
 
-class JournaledRunner:
+class JournaledRunner(Closing):
     """Wraps a runner so that an interrupted run resumes with nothing lost or measured twice.
 
     Every finished measurement is appended to a journal. When the same search runs again, the k-th
@@ -163,14 +164,6 @@ class JournaledRunner:
             self.inner.close()  # first: what finishes meanwhile is journaled still
         finally:
             self._journal.close()
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Closes."""
-        self.close()
 
     # -- small steps ----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kt_lab.closing import Closing
 from kt_lab.errors import KtLabError, UsageError
 from kt_lab.runners import Runner
 from kt_lab.runners.controls import drift, require_one_kind
@@ -19,7 +20,7 @@ from kt_lab.trial import OK, Config, Measurement, Proposal
 _CONTROL = "control"  # origin of what no searcher proposed
 
 
-class SeveralRunner:
+class SeveralRunner(Closing):
     """Hands each proposal to the runner with the most free lanes; results come as they finish.
 
     A search reads latencies of all GPUs as if they were of one. How far that is true is measured:
@@ -131,14 +132,6 @@ class SeveralRunner:
         """Closes every runner; may be called twice."""
         for runner in self._alive.values():
             runner.close()
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Closes."""
-        self.close()
 
     # -- beyond `tune` --------------------------------------------------------------------------
 

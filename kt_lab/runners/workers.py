@@ -16,6 +16,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from kt_lab.closing import Closing
 from kt_lab.errors import UsageError
 from kt_lab.runners.worker import (
     REAP_S,
@@ -35,7 +36,7 @@ _ENTRY = "kt_lab.runners.worker:serve"
 _STARTS = 3  # starts that fail in a row before a task is given up for them
 
 
-class Workers:
+class Workers(Closing):
     """A fixed number of worker processes behind one queue; to be used by one thread at a time.
 
     Attributes:
@@ -159,14 +160,6 @@ class Workers:
                 process.leash.poll(left)
             process.close()
         self._workers = []
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Closes."""
-        self.close()
 
     # -- one step -------------------------------------------------------------------------------
 

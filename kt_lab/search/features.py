@@ -53,6 +53,11 @@ class Features:
                 self._scaled.append((quantity, column.min(), np.ptp(column)))
         widths = [t.shape[1] for _, t in self._tables] + [1] * len(self._scaled)
         self.groups = np.repeat(np.arange(len(widths)), widths)
+        self._ordered = np.repeat(np.equal(widths, 1), widths)
+        self._centre, self._deviation = 0.0, 1.0
+        made = self.effects(self(rows))
+        self._centre = made.mean(axis=0)
+        self._deviation = np.where(np.ptp(made, axis=0) > 0, made.std(axis=0), 1.0)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Returns floats of shape (n, columns) for value indices of shape (n, parameters)."""
@@ -61,6 +66,19 @@ class Features:
         for quantity, low, span in self._scaled:
             found.append(((_evaluated(quantity, columns) - low) / span)[:, None])
         return np.hstack(found) if found else np.zeros((len(rows), 0))
+
+    def effects(self, x: np.ndarray) -> np.ndarray:
+        """Returns what a sum of one curve per column is made of, standardised.
+
+        Args:
+            x: Features, shape (n, columns).
+
+        Returns:
+            Every column, and the squares of those that stand alone for a parameter or a quantity,
+            with mean 0 and deviation 1 over the rows that set the scales.
+        """
+        made = np.hstack([x, (x[:, self._ordered] - 0.5) ** 2])
+        return (made - self._centre) / self._deviation
 
     def _columns(self, rows: np.ndarray) -> _Columns:
         named = zip(self._space.names, self._values, rows.T, strict=True)

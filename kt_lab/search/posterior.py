@@ -1,6 +1,7 @@
 """A Gaussian process over a pool of candidates, cheap enough to be asked after every reading.
 
-y(x) = c + s f(x) + noise, f with the Matern 5/2 kernel and one length scale per group of columns.
+y(x) = c + s f(x) + noise, f with the Matern 5/2 kernel and one length scale per group of columns,
+plus what is linear in further columns.
 The length scales and the noise maximise their posterior under log-normal priors, for which the
 gradient is known in closed form; c and s are integrated out (s under an inverse gamma prior). A
 config that is being measured takes part in the variance at once: it shrinks where one has looked,
@@ -16,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
+from scipy.special import log_ndtr
 
 _LENGTH = 0.5  # prior median of a length scale over the square root of the number of groups
 _SPREAD = 0.5  # prior deviation of the logarithm of a length scale
 _NOISE = -3.0  # prior mean of the logarithm of the noise variance, relative to the signal's
 _SHAPE, _RATE = 2.0, 1.0  # of the inverse gamma prior of the signal's variance
-_TRUST = 0.5  # prior variance of the sources' weights, all together
 _LEAST = 1e-8  # added to the diagonal, and the smallest variance
 _STEPS = 15  # of the optimiser, from the last optimum
 _FEW = 3  # readings below which the priors stand for themselves
@@ -34,22 +35,25 @@ class Scales:
 
     Attributes:
         groups: For each column that is not linear the number of its group, shape (columns,).
+        weights: For each linear column, which follow these, the prior deviation of its weight,
+            relative to the signal's.
         theta: Logarithms of the length scales, one per group, then of the noise variance.
         centre: c.
         variance: s squared.
     """
 
     groups: np.ndarray
+    weights: np.ndarray
     theta: np.ndarray
     centre: float = 0.0
     variance: float = 1.0
 
     @classmethod
-    def of(cls, groups: np.ndarray) -> "Scales":
+    def of(cls, groups: np.ndarray, weights: np.ndarray) -> "Scales":
         """Returns the priors' medians."""
         number = int(groups.max(initial=-1)) + 1
         length = math.log(_LENGTH) + 0.5 * math.log(max(number, 1))
-        return cls(groups, np.append(np.full(number, length), _NOISE))
+        return cls(groups, weights, np.append(np.full(number, length), _NOISE))
 
     @property
     def noise(self) -> float:
@@ -69,8 +73,7 @@ class Scales:
         return 1.0 + (self._linear(a) ** 2).sum(axis=1)
 
     def _linear(self, a: np.ndarray) -> np.ndarray:
-        found = a[:, len(self.groups) :]
-        return found * math.sqrt(_TRUST / max(found.shape[1], 1))
+        return a[:, len(self.groups) :] * self.weights
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
         """Moves to the hyper-parameters that the readings make most probable.
@@ -81,7 +84,7 @@ class Scales:
         """
         if len(y) < _FEW:
             return
-        prior = Scales.of(self.groups).theta
+        prior = Scales.of(self.groups, self.weights).theta
         apart = np.zeros((len(prior) - 1, len(y), len(y)))
         for column, group in zip(x.T[: len(self.groups)], self.groups, strict=True):
             apart[group] += (column[:, None] - column) ** 2
@@ -208,3 +211,17 @@ class Posterior:
     def _solve(self, right: np.ndarray) -> np.ndarray:
         factor = self._factor[: self.n, : self.n]
         return solve_triangular(factor, right, lower=True, check_finite=False)
+
+
+def log_improvement(z: np.ndarray) -> np.ndarray:
+    """Returns log(phi(z) + z Phi(z)), the expected improvement in deviations, shape (n,).
+
+    Args:
+        z: How many deviations the best is above the mean, shape (n,).
+
+    Source:
+        Ament et al., "Unexpected Improvements to Expected Improvement", 2023, for why logarithms.
+    """
+    z = np.clip(z, -1e4, 30.0)
+    density = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi)
+    return density + np.log(np.maximum(1.0 + z * np.exp(log_ndtr(z) - density), 1e-12))

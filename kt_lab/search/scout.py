@@ -13,7 +13,9 @@
    every config under way counts at once; the hyper-parameters are fitted anew whenever the
    readings have grown by 15 %. Of a prior's workloads with readings enough, the mean says what is
    expected before anything is read, and each is a column by which that is put right
-   (`kt_lab.search.known`): they are believed as far as the readings agree with them.
+   (`kt_lab.search.known`): they are believed as far as the readings agree with them. With
+   `effects` the process stands on a sum of one curve per parameter and quantity, which few
+   readings suffice to see.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more
@@ -31,19 +33,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from kt_lab.search.base import Options, Searcher, count, option, prior_configs
 from kt_lab.search.features import Features
 from kt_lab.search.known import Known, bent
 from kt_lab.search.neighbourhood import Row
-from kt_lab.search.posterior import Posterior, Scales
+from kt_lab.search.posterior import Posterior, Scales, log_improvement
 from kt_lab.search.ucb_pattern import single_thread
 from kt_lab.trial import CENSORED, Proposal, Trial, supersedes
 
 _FAILED = 0.9  # quantile of the finite values that a failure counts as
 _UNLIKELY = 1e-3  # least probability that a config works
 _FLAT = 1e-3  # smallest bend of the values
+_TRUST = 0.5  # prior variance of the sources' weights, all together
 _BELIEF = 10.0  # readings that a prior's scale counts as
 _MOST = 256  # readings that the hyper-parameters are fitted to; the model knows all
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
@@ -64,6 +66,9 @@ class ScoutOptions(Options):
         "Configs under way at most, as a multiple of those told; never fewer than `starts`.",
         low=0.0,
         high=1000.0,
+    )
+    effects: float = option(
+        0.0, "Prior variance of main effects, relative to the model's.", low=0.0, high=100.0
     )
     pool: int = option(
         4096,
@@ -154,10 +159,14 @@ class ScoutSearch(Searcher):
         self._listed = space.enumerable and space.size <= self.options.pool
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
-        self._scales = Scales.of(self._features.groups)
         told = [] if self._listed else prior_configs(space, self.prior)
         offered = np.concatenate([rows, space.rows(told)]) if told else rows
         self._known = Known(space, self.prior, offered, count=self.options.starts)
+        columns, sources, effects = (part.shape[1] for part in self._parts(rows[:1]))
+        self._sources = slice(columns, columns + sources)
+        spreads = ((_TRUST, sources), (self.options.effects, effects))
+        weights = [np.full(n, math.sqrt(spread / max(n, 1))) for spread, n in spreads]
+        self._scales = Scales.of(self._features.groups, np.concatenate(weights))
         default = tuple(space.rows([space.default])[0].tolist())
         self._queue = deque([*self._known.first, default, *self._known.others])
         self._offer(self._unseen(rows))
@@ -188,23 +197,24 @@ class ScoutSearch(Searcher):
         self._pool_x = self._seen_as(self._pool)
 
     def _seen_as(self, rows: np.ndarray) -> np.ndarray:
-        """Returns what the model sees of rows: features, and what every known source says."""
-        return np.hstack([self._features(rows), self._known(rows)])
+        return np.hstack(self._parts(rows))
+
+    def _parts(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Returns what the model sees: features, what every source says, main effects."""
+        x = self._features(rows)
+        effects = self._features.effects(x) if self.options.effects else x[:, :0]
+        return [x, self._known(rows), effects]
 
     def _expected(self, x: np.ndarray) -> np.ndarray:
         """Returns what the sources make expect, a logarithm, in deviations; 0 without any."""
-        said = x[:, len(self._features.groups) :]
-        return (
-            said.mean(axis=1) * self._known.scale / self._scale if said.size else np.zeros(len(x))
-        )
+        said = x[:, self._sources]
+        return said.sum(axis=1) / max(said.shape[1], 1) * self._known.scale / self._scale
 
     def _renew(self) -> None:
         """Draws new candidates from a space that is too large to be looked at as a whole."""
         space, size = self.space, self.options.pool // 2
-        best = [
-            at for at in np.argsort(self._values)[:_PARENTS] if math.isfinite(self._values[at])
-        ]
-        parents = np.asarray(list(self._at))[best]
+        best = np.argsort(self._values)[:_PARENTS]
+        parents = np.asarray(list(self._at))[best[np.isfinite(np.take(self._values, best))]]
         drawn = [space.sample_rows(size, rng=self._rng)]
         if len(parents):
             drawn += [space.neighbour_rows(row) for row in parents]
@@ -293,17 +303,3 @@ class ScoutSearch(Searcher):
         self._posterior = Posterior(self._scales, x, self._pool_x)
         self._fits += 1
         self._next_fit = max(told.sum() + 1, math.ceil(told.sum() * _GROWTH))
-
-
-def log_improvement(z: np.ndarray) -> np.ndarray:
-    """Returns log(phi(z) + z Phi(z)), the expected improvement in deviations, shape (n,).
-
-    Args:
-        z: How many deviations the best is above the mean, shape (n,).
-
-    Source:
-        Ament et al., "Unexpected Improvements to Expected Improvement", 2023, for why logarithms.
-    """
-    z = np.clip(z, -1e4, 30.0)
-    density = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi)
-    return density + np.log(np.maximum(1.0 + z * np.exp(log_ndtr(z) - density), 1e-12))

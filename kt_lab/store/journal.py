@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kt_lab.closing import Closing
 from kt_lab.errors import StoreError
 from kt_lab.store.files import lock, replace, writing
 
@@ -122,7 +123,7 @@ def read_journal(path: Path | str) -> list[dict[str, Any]]:
     return list(Follower(path).fresh())
 
 
-class Journal:
+class Journal(Closing):
     """An append-only file of JSON records that survives being cut off, and tells damage.
 
     One writer at a time, kept by a lock that ends with the process. A record counts once its line
@@ -185,14 +186,6 @@ class Journal:
     def close(self) -> None:
         """Closes the file and gives it free; may be called twice."""
         self._file.close()
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Closes."""
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from kt_lab.closing import Closing
 from kt_lab.errors import StoreError
 from kt_lab.store.files import lock
 from kt_lab.store.journal import Follower, Journal
 
 
-class Shared:
+class Shared(Closing):
     """The runs of one table, some of them still to be computed by this process or another.
 
     Attributes:
@@ -100,14 +101,6 @@ class Shared:
         """Ends this process' part; the journals stay. May be called twice."""
         if self._journal is not None:
             self._journal.close()
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Closes."""
-        self.close()
 
     def _look(self) -> None:
         self._taken = set()

@@ -89,15 +89,16 @@ def read_table(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
         table = pq.read_table(pa.BufferReader(raw))
         if at < len(_MARK) and _SUM in (table.schema.metadata or {}):
             raise OSError("its checksum is damaged")
-    except (OSError, pa.ArrowException) as error:
+        frame = table.to_pandas()
+        facts = json.loads((table.schema.metadata or {}).get(b"kt_lab", b"null"))
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise StoreError(
             f"a stored table must be a readable Parquet file, got {path.name}: "
             f"{type(error).__name__}: {error}; move it away and run again, or take another copy"
         ) from None
-    facts = (table.schema.metadata or {}).get(b"kt_lab")
     if facts is None:
         raise StoreError(
             f"a stored table must carry kt_lab's facts, got none in {path.name}; "
             "it was written by something else"
         )
-    return table.to_pandas(), json.loads(facts)
+    return frame, facts

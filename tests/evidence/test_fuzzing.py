@@ -2,11 +2,14 @@
 
 import argparse
 import base64
+import hashlib
 import json
 import subprocess
 import sys
 import zlib
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kt_lab.artifact.recompute import MANIFEST, check_files
@@ -32,7 +35,8 @@ from kt_lab.programs.text import parse
 from kt_lab.runners.readings import header, submission
 from kt_lab.runners.readings import parse as parse_readings
 from kt_lab.space import ParameterSpace
-from kt_lab.store import Journal, read_journal
+from kt_lab.store import Journal, read_journal, read_table
+from tests.runners.tables import make_landscape
 
 BAD = """
 import json, os
@@ -239,6 +243,30 @@ def test_journals_that_hold_something_else_are_refused(tmp_path):
     asked = submission(1, 0) | {"proposals": [[[1], {"n": 1}]]}
     with pytest.raises(StoreError):
         parse_readings([header({}), asked], name="unhashable")
+
+
+def test_a_stored_table_whose_names_are_no_text_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    facts = pa.table({"latency": [1.0]}).replace_schema_metadata({"kt_lab": "{}"})
+    pq.write_table(facts, path)
+    path.write_bytes(path.read_bytes().replace(b"latency", b"lat\xbancy"))
+    with pytest.raises(StoreError, match="readable Parquet file"):
+        read_table(path)
+
+
+def test_a_landscape_that_does_not_know_a_visit_is_refused(tmp_path):
+    path = make_landscape().save(tmp_path / "landscape")
+    table = pq.read_table(path)
+    at = table.schema.get_field_index("visit")
+    unknown = [[None] * len(cell) for cell in table["visit"].to_pylist()]
+    table = table.set_column(at, "visit", pa.array(unknown, pa.list_(pa.int8())))
+    pq.write_table(table, path)
+    about = path.with_suffix(".json")
+    manifest = json.loads(about.read_text())
+    manifest["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    about.write_text(json.dumps(manifest))
+    with pytest.raises(LandscapeError, match="every sample and its visit"):
+        Landscape.load(path)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "a/b"])

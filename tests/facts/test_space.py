@@ -178,6 +178,7 @@ def test_a_bad_space_is_refused_with_its_law(changes, law):
     [
         (lambda: Choice("E", ()), "at least one value"),
         (lambda: Choice("E", ("a", "a")), "distinct values"),
+        (lambda: Choice("E", ("a", ["b"])), "hashable values"),
         (lambda: PowerOfTwo("B", 3, 8), "bounded by powers of two, got low=3"),
         (lambda: PowerOfTwo("B", 8, 4), "at least one value"),
         (lambda: Integer("a b", 0, 1), "must be an identifier"),

@@ -9,7 +9,7 @@ PACKAGE = ROOT / "kt_lab"
 
 # Which module is on which floor; DESIGN of the house: a module imports its own floor or below.
 FLOORS = {
-    0: "errors parameters rows space constraints trial budget clock prior",
+    0: "errors closing parameters rows space constraints trial budget clock prior",
     1: "workload kernels programs",
     2: "landscape manifests ticks roofline formats runners inspect capture store",
     3: "search",

@@ -106,7 +106,7 @@ def test_a_constant_of_the_space_picks_the_readings_that_have_it():
 def test_linear_columns_are_a_bayesian_regression():
     rng = np.random.default_rng(0)
     slopes = rng.normal(size=(6, 2))
-    scales = Scales.of(np.array([0]))
+    scales = Scales.of(np.array([0]), np.full(2, 0.5))
     scales.theta[:] = [-20.0, math.log(0.01)]  # of no length: independent residuals
     x = np.hstack([np.arange(6.0)[:, None], slopes])
     y = slopes @ [1.0, -2.0]

@@ -23,8 +23,7 @@ from kt_lab.search.conformance_cases import (
     tiny_space,
 )
 from kt_lab.search.features import Features
-from kt_lab.search.posterior import Posterior, Scales, _loss
-from kt_lab.search.scout import log_improvement
+from kt_lab.search.posterior import Posterior, Scales, _loss, log_improvement
 from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Measurement, Proposal, Trial
 from kt_lab.tune import tune
@@ -91,7 +90,7 @@ def test_any_two_alternatives_are_one_apart():
 
 def some(n=12, pool=40, seed=0):
     rng = np.random.default_rng(seed)
-    scales = Scales.of(np.array([0, 1, 1, 2]))
+    scales = Scales.of(np.array([0, 1, 1, 2]), np.empty(0))
     x, candidates = rng.random((n, 4)), rng.random((pool, 4))
     scales.fit(x, np.sin(5 * x[:, 0]) + 0.1 * rng.normal(size=n))
     return scales, x, candidates, rng.normal(size=n)
@@ -113,10 +112,61 @@ def test_the_gradient_is_the_differences():
 def test_length_scales_tell_what_matters():
     rng = np.random.default_rng(0)
     x = rng.random((80, 3))
-    scales = Scales.of(np.arange(3))
+    scales = Scales.of(np.arange(3), np.empty(0))
     y = np.sin(6 * x[:, 1])
     scales.fit(x, (y - y.mean()) / y.std())
     assert scales.theta[1] < min(scales.theta[0], scales.theta[2]) - 0.5
+
+
+def test_main_effects_are_standardised_curves():
+    space = ParameterSpace(
+        [
+            PowerOfTwo("BLOCK", 16, 128, role="tile"),
+            Choice("order", ("a", "b", "c")),
+            Flag("split"),
+        ],
+        default={"BLOCK": 16, "order": "a", "split": False},
+    )
+    rows = space.enumerate()
+    features = Features(space, rows)
+    x = features(rows)
+    made = features.effects(x)
+    assert made.shape == (space.size, x.shape[1] + 2)  # the squares of BLOCK and split
+    assert made.mean(axis=0) == pytest.approx(0.0)
+    assert made.std(axis=0) == pytest.approx([1.0] * (x.shape[1] + 1) + [0.0])  # two places
+    assert features.effects(x[:3]) == pytest.approx(made[:3])
+
+
+def test_with_main_effects_few_readings_suffice_for_a_sum_of_curves():
+    space = ParameterSpace(
+        [Integer(name, 0, 5) for name in "abcde"], default=dict.fromkeys("abcde", 0)
+    )
+    rows = space.enumerate()
+    features = Features(space, rows)
+    x = features(rows)
+    y = ((x - [0.2, 0.9, 0.5, 0.1, 0.7]) ** 2).sum(axis=1)
+    y = (y - y.mean()) / y.std()
+    few = np.random.default_rng(0).choice(len(rows), 24, replace=False)
+    error = {}
+    for spread in (0.0, 0.5):
+        seen = np.hstack([x, features.effects(x)])
+        count = seen.shape[1] - x.shape[1]
+        scales = Scales.of(features.groups, np.full(count, (spread / count) ** 0.5))
+        scales.fit(seen[few], y[few])
+        mean = Posterior(scales, seen[few], seen).predict(y[few])[1]
+        error[spread] = np.sqrt(np.mean((mean - y) ** 2))
+    assert error[0.5] < 0.5 * error[0.0]
+
+
+def test_a_search_with_main_effects_differs_and_finds_the_best():
+    space = small_space()
+    best = min(bowl(space)(c).latency_us for c in space.configs(space.enumerate()))
+    asked = {}
+    for effects in (0.0, 0.5):
+        proposals = drive(scout(space, effects=effects), bowl(space), trials=40, batch=4)
+        asked[effects] = [p.config for p in proposals]
+        assert min(bowl(space)(c).latency_us for c in asked[effects]) == best
+    assert asked[0.0] != asked[0.5]
 
 
 def test_adding_one_by_one_is_the_closed_form():

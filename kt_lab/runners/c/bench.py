@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kt_lab.closing import Closing
 from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.emit_c import emit_c, parameters
 from kt_lab.programs.interpret import input_of
@@ -58,7 +59,7 @@ class _Job:
     compile_s: float = 0.0
 
 
-class Bench:
+class Bench(Closing):
     """Compile lanes and one timing lane; to be used by one thread at a time.
 
     Attributes:
@@ -182,14 +183,6 @@ class Bench:
         for part in (self._compiling, self._timing, self._zygote):
             part.close()
         self._scratch.cleanup()
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Closes."""
-        self.close()
 
     def _feed(self) -> None:
         while self._queue and not (self._alone and self._busy):

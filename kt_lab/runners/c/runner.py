@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from kt_lab.clock import RealClock
+from kt_lab.closing import Closing
 from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.ir import Program
 from kt_lab.programs.operators import CASES, Operator, get_operator, get_workload
@@ -37,7 +38,7 @@ class _Job:
     waiting: list[Proposal] = field(default_factory=list)
 
 
-class CRunner:
+class CRunner(Closing):
     """Compiles, checks and times the programs that schedules make of an operator's start program.
 
     Compiling and timing happen in processes that are killed when they hang or crash. Every program
@@ -195,14 +196,6 @@ class CRunner:
     def close(self) -> None:
         """Ends the processes; may be called twice."""
         self._bench.close()
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Closes."""
-        self.close()
 
     # -- one program ------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from kt_lab.closing import Closing
 from kt_lab.errors import GpuBusy, UsageError
 
 # The same whoever asks and whatever TMPDIR says: runs that look in two folders would both go on.
@@ -21,7 +22,7 @@ _POLL_S = 0.25
 _AGAIN_S = 0.02
 
 
-class GpuLock:
+class GpuLock(Closing):
     """Holds a GPU for one run, from construction to `close` or the end of the process.
 
     The kernel releases the lock with the last descriptor of the file, so a killed run leaves
@@ -67,14 +68,6 @@ class GpuLock:
     def close(self) -> None:
         """Frees the GPU; may be called twice."""
         self._file.close()
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Frees the GPU."""
-        self.close()
 
 
 def holder(uuid: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kt_lab.clock import RealClock
+from kt_lab.closing import Closing
 from kt_lab.errors import UsageError
 from kt_lab.kernels import device_module, get_kernel, get_workload, subject
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
@@ -35,7 +36,7 @@ _BLOCK_S = 0.05  # a block of a race beyond its launches: loading, and a noisy n
 _COMPILER_GIB = 16.0  # beyond that a compiler has run away
 
 
-class GpuRunner:
+class GpuRunner(Closing):
     """Compiles in a pool of processes and times in one, isolated from the caller.
 
     The calling process never touches the GPU: a kernel that faults, hangs or writes where it
@@ -211,14 +212,6 @@ class GpuRunner:
             self._stack = None
             closed = "a runner must be open to measure, got a closed one; open another"
             self._results.put(UsageError(closed))  # to whoever still waits in another thread
-
-    def __enter__(self):
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_):
-        """Closes."""
-        self.close()
 
     def _done(self, proposal: Proposal, measurement: Measurement) -> None:
         """Runs in the pump thread: what was measured is handed over before anyone asks."""
