@@ -118,7 +118,7 @@ SMALL = {
         {"SEARCHERS": "random,pattern", "SEEDS": 1, "TRIALS": 25},
         ["sizes"],
     ),
-    "13_how_scout_searches.ipynb": ({"TRIALS": 12}, ["scout_ablation"]),
+    "13_how_scout_searches.ipynb": ({"TRIALS": 12}, ["scout_ablation", "scout_options"]),
 }
 
 # Notebook -> tables that it must show, each as texts that one output holds together.
@@ -166,6 +166,7 @@ TOLD = {
     "13_how_scout_searches.ipynb": [
         ["predicted", "incumbent", "num_warps", "model"],
         ["uniform starts", "p_holm"],
+        ["quarter ahead", "close_s"],
     ],
 }
 

@@ -75,7 +75,7 @@ def live_lines(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"| {row['kernel']} | {' | '.join(told)} |")
     names = {"wall_ratio": "wall-clock", "events_ratio": "events", "graph_ratio": "graph"}
     means = [
-        f"{name} {mean.estimate:.2f} [{mean.low:.2f}, {mean.high:.2f}], "
+        f"{name} {mean.estimate:.2f} ({mean.low:.2f} to {mean.high:.2f}), "
         f"{int((table[column] > 1).sum())} of {len(table)} lost"
         for column, name in names.items()
         for mean in [geomean_interval(table, column=column)]

@@ -14,6 +14,7 @@ from kt_lab.evidence.helion_tables import ratios
 from kt_lab.evidence.live_tables import live_lines
 from kt_lab.evidence.readme_rows import (
     flush,
+    fuzzing,
     record_scaling,
     scaling,
     sizes,
@@ -55,6 +56,7 @@ def block(directory: Path | None = None) -> str:
         warm(found["warm"]),
         sizes(found["sizes"]),
         storage(found["storage"]),
+        fuzzing(found["fuzzing"]),
         scaling(found["scaling"]),
         record_scaling(found["record_scaling"]),
         flush(found["flush"]),

@@ -72,6 +72,18 @@ def sizes(result: Mapping[str, Any], *, budget: int = 50) -> Row:
     )
 
 
+def fuzzing(result: Mapping[str, Any]) -> Row:
+    """Returns how many mutated inputs the parsers withstand."""
+    rows = result["rows"]
+    crashes = sum(found["count"] for row in rows for found in row["findings"])
+    return (
+        f"{len(rows)} parsers, {result['inputs_each']:,} mutated inputs each",
+        f"{crashes} crashes or hangs; {sum(row['parsed'] for row in rows):,} inputs were read, "
+        "the others refused with an error that says why",
+        "evidence fuzzing",
+    )
+
+
 def scaling(result: Mapping[str, Any]) -> Row:
     """Returns how replay gains from processes and from Dask's workers."""
     found = scaling_table(result["rows"])

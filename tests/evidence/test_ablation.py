@@ -87,6 +87,11 @@ def test_a_short_ablation_is_stored_told_and_not_searched_again(tmp_path, monkey
     first = ablation.run(args)
     assert "starts are drawn uniformly" in ablation.report(first)
     assert {row["budget"] for row in first["paired"]} == {25.0, 30.0, 50.0}
+    close = ablation.reached(first).set_index("variant")
+    for name in args.variants:
+        seconds = [row["runs"]["close_s"][args.variants.index(name)] for row in first["rows"]]
+        assert close.loc[name, "close"] == np.mean([each is not None for each in seconds])
+    assert "name both" in ablation.report(first | {"paired": []})
     monkeypatch.setattr(ablation, "_row", lambda *_: pytest.fail("searched again"))
     assert (
         json.loads(json.dumps(ablation.run(args)["rows"]))

@@ -38,7 +38,7 @@ def test_a_row_holds_medians_over_the_seeds_that_worked():
 def test_losses_are_told(ours_us, lost):
     text = "\n".join(live_lines(made_up(ours_us=ours_us)))
     assert "`scout` with as many trials" in text
-    assert f"events {ours_us / 20:.2f} [" in text
+    assert f"events {ours_us / 20:.2f} (" in text
     assert f"{lost} of 1 lost; graph" in text
 
 
