@@ -93,11 +93,12 @@ def _steps(path: Path) -> dict[str, float]:
         ratios(runs, reference="pattern")
     found["ratios_s"] = time.perf_counter() - began
     found["summary_s"] = found["load_s"] + found["curves_s"] + found["ratios_s"]
-    found["summary_mib"] = _peak_mib()
+    # the kernel adds its counters up lazily: a later reading of a peak may be a little lower
+    found["summary_mib"] = max(found["imported_mib"], _peak_mib())
     began = time.perf_counter()
     budget_table(runs, reference="pattern")
     found["compare_s"] = time.perf_counter() - began
-    return found | {"trials": len(runs), "peak_mib": _peak_mib()}
+    return found | {"trials": len(runs), "peak_mib": max(found["summary_mib"], _peak_mib())}
 
 
 def _peak_mib() -> float:
