@@ -25,7 +25,7 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Returns rows as columns, a third of the text; every row has the names of the first."""
+    """Returns rows as columns, whose names stand once; every row has those of the first."""
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
