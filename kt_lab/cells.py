@@ -13,7 +13,7 @@ from kt_lab.capture.searcher import searcher_class
 from kt_lab.errors import StoreError
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.prior import Prior
-from kt_lab.runners.replay import ReplayRunner, judged_us
+from kt_lab.runners.replay import ReplayRunner, judged_us, timing_costs_s
 from kt_lab.search import get_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import History
@@ -24,6 +24,7 @@ NOT_REPEATABLE = ("search_s", "elapsed_s")  # measured on the machine that runs 
 ANATOMY = {"generation": "Int16", "predicted": "float32", "twin": "boolean"}
 """Columns that older tables of runs lack: all null there; in newer ones `twin` never is."""
 JUDGED = "judged_us"
+LAUNCHES = "launches"
 COSTS = ("compile_s", "measure_s")
 """Columns that a stored table may lack, to save room; `machine_s` holds their effect."""
 
@@ -151,7 +152,42 @@ def judged(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
     Raises:
         StoreError: A landscape is another one by now.
     """
-    out = np.full(len(frame), np.nan, dtype=np.float32)
+    out, configs = np.full(len(frame), np.nan, dtype=np.float32), frame["config"].to_numpy()
+    for landscape, visit, at in _replayed(frame, landscapes):
+        out[at] = judged_us(landscape, visit=visit)[configs[at]]
+    return out
+
+
+def to_launches(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray | None:
+    """Returns how many launches `measure_s` of runs stands for, int16; None: not exactly so.
+
+    Raises:
+        StoreError: A landscape is another one by now.
+    """
+    before, each = _timing_costs(frame, landscapes)
+    launches = np.rint((frame["measure_s"].to_numpy(float) - before) / each)
+    exact = np.array_equal(_seconds(before + launches * each, digits=5), frame["measure_s"])
+    return launches.astype(np.int16) if exact and (np.abs(launches) < 2**15).all() else None
+
+
+def from_launches(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
+    """Returns `measure_s` of runs, shape (rows,), from `launches` as `to_launches` gave them."""
+    before, each = _timing_costs(frame, landscapes)
+    return _seconds(before + frame[LAUNCHES].to_numpy() * each, digits=5)
+
+
+def _timing_costs(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
+    """Returns what timing cost a row besides its launches and per launch, seconds, (2, rows)."""
+    out, configs = np.ones((2, len(frame))), frame["config"].to_numpy()
+    first, twin = frame["first"].to_numpy(bool), frame["twin"].to_numpy(bool)
+    for landscape, visit, at in _replayed(frame, landscapes):
+        costs = timing_costs_s(landscape, visit=visit)[:, configs[at]]
+        out[:, at] = np.where(twin[at], 0, np.where(first[at], costs[0], costs[1])), costs[2]
+    return out
+
+
+def _replayed(frame: pd.DataFrame, landscapes: Mapping[str, str]):
+    """Yields the landscapes that runs replayed, the visit that was read, and at which rows."""
     for (workload, gpu), rows in frame.groupby(["workload", "gpu"], observed=True):
         landscape = recorded(workload, gpu)
         if landscape.manifest["sha256"] != landscapes[workload]:
@@ -161,9 +197,7 @@ def judged(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
             )
         visits = rows["seed"].to_numpy() % max(1, landscape.visits)
         for visit in np.unique(visits):
-            at = frame.index.get_indexer(rows.index[visits == visit])
-            out[at] = judged_us(landscape, visit=int(visit))[frame["config"].to_numpy()[at]]
-    return out
+            yield landscape, int(visit), frame.index.get_indexer(rows.index[visits == visit])
 
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -19,12 +19,15 @@ from kt_lab.cells import (
     ANATOMY,
     COSTS,
     JUDGED,
+    LAUNCHES,
     NOT_REPEATABLE,
     Cell,
+    from_launches,
     judged,
     recorded,
     run_cell,
     searcher_kind,
+    to_launches,
     typed,
 )
 from kt_lab.errors import StoreError, UsageError
@@ -36,6 +39,7 @@ from kt_lab.store import Shared, read_table, sweep, write_table
 from kt_lab.ticks import from_steps, to_steps
 
 STEPS = "machine_steps"  # on disk: `machine_s` as ticks since the row before
+SPLIT = (STEPS, LAUNCHES, "trial", "config")  # whole numbers that no dictionary makes smaller
 _LOOK_S = 0.2  # how often a stop is looked for while runs go on
 
 
@@ -185,7 +189,7 @@ class Experiment:
             facts = self.facts() | {"provenance": provenance() | frame.attrs}
             with shared.alone():
                 if not shared.target.exists():
-                    write_table(_slim(frame, facts), shared.target, facts=facts, split=[STEPS])
+                    write_table(_slim(frame, facts), shared.target, facts=facts, split=SPLIT)
         return frame
 
     def facts(self) -> dict[str, Any]:
@@ -220,17 +224,20 @@ def load_runs(path: Path | str, *, expect: Mapping[str, Any] | None = None) -> p
             )
     if STEPS in frame:
         frame[STEPS] = from_steps(frame[STEPS].to_numpy())
-        frame = frame.rename(columns={STEPS: "machine_s"})
     if JUDGED not in frame:
         found = judged(frame, facts["landscapes"])
         frame.insert(frame.columns.get_loc("latency_us") + 1, JUDGED, found)
-    return typed(frame)
+    if LAUNCHES in frame:
+        frame[LAUNCHES] = from_launches(frame, facts["landscapes"])
+    return typed(frame.rename(columns={STEPS: "machine_s", LAUNCHES: "measure_s"}))
 
 
 def _slim(frame: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Returns what is stored: steps of the clock, and no judgement that shipped data repeat."""
-    shipped = not any(workload.endswith(".parquet") for workload in facts["landscapes"])
-    frame = frame.drop(columns=JUDGED) if shipped else frame
+    """Returns what is stored: whole numbers for seconds, and nothing that shipped data repeat."""
+    if not any(workload.endswith(".parquet") for workload in facts["landscapes"]):
+        frame = frame.drop(columns=JUDGED)
+        if (launches := to_launches(frame, facts["landscapes"])) is not None:
+            frame = frame.assign(measure_s=launches).rename(columns={"measure_s": LAUNCHES})
     if (steps := to_steps(frame["machine_s"].to_numpy())) is None:
         return frame
     return frame.assign(machine_s=steps).rename(columns={"machine_s": STEPS})
@@ -293,10 +300,7 @@ def _key(cell: Cell) -> str:
 
 def _plain(column: pd.Series) -> list:
     """Returns a column as JSON-ready values, missing ones as None."""
-    values, missing = column.tolist(), column.isna()
-    if not missing.any():
-        return values
-    return [None if gone else value for value, gone in zip(values, missing.tolist(), strict=True)]
+    return column.astype(object).where(column.notna(), None).tolist()
 
 
 def _gather(runs: Sequence[dict]) -> pd.DataFrame:

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # What the dataset is for needs at least so many of each; "configs" are measured ones.
 FEWEST = {"kernels": 14, "workloads": 45, "gpus": 2, "landscapes": 90, "configs": 100_000}
 LARGE = {"matmul_nested": 10_000, "rms_norm_dense": 20_000}  # one workload, so many configs
-LANDSCAPES_BYTES = 25 * 2**20
+LANDSCAPES_BYTES = 25e6
 
 
 def test_the_dataset_is_as_large_as_it_says():
@@ -94,7 +94,7 @@ def test_few_readings_are_thin():
 
 def test_data_stays_small():
     files = [p for p in data_directory().rglob("*") if p.is_file()]
-    assert sum(p.stat().st_size for p in files) < 40 * 2**20
+    assert sum(p.stat().st_size for p in files) < 40e6
     recorded = [p for p in files if p.is_relative_to(data_directory() / "landscapes")]
     assert sum(p.stat().st_size for p in recorded) < LANDSCAPES_BYTES
     assert max(p.stat().st_size for p in files) < 10 * 2**20

@@ -3,11 +3,20 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from kt_lab.budget import Budget
-from kt_lab.cells import ANATOMY, COSTS, NOT_REPEATABLE, run_cell
+from kt_lab.cells import (
+    ANATOMY,
+    COSTS,
+    LAUNCHES,
+    NOT_REPEATABLE,
+    from_launches,
+    run_cell,
+    to_launches,
+)
 from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
 from kt_lab.experiment import Experiment, compare_cell, load_runs, process_pool
 from kt_lab.store import read_table, write_table
@@ -92,11 +101,31 @@ def test_a_table_stored_without_costs_is_compared_in_what_it_has(serial, tmp_pat
     experiment.run(directory=tmp_path)
     path = tmp_path / "small.parquet"
     frame, facts = read_table(path)
-    write_table(frame.drop(columns=list(COSTS)), path, facts=facts)
+    write_table(frame.drop(columns=["compile_s", LAUNCHES]), path, facts=facts)
     thin = load_runs(path, expect=experiment.facts())
     assert thin[list(COSTS)].isna().all(axis=None)
     assert set(thin) == set(serial)
     assert compare_cell(thin, experiment.cells()[0]) == []
+
+
+def test_a_stored_table_gives_every_second_back_bit_for_bit(serial, tmp_path):
+    experiment = _experiment()
+    experiment.run(directory=tmp_path)
+    stored, _ = read_table(tmp_path / "small.parquet")
+    assert LAUNCHES in stored
+    assert not {"measure_s", "judged_us"} & set(stored)
+    back = load_runs(tmp_path / "small.parquet")
+    same = _repeatable(serial)
+    assert back.dtypes.equals(serial.dtypes)
+    pd.testing.assert_frame_equal(back[list(same)], same, check_exact=True)
+
+
+def test_seconds_that_are_no_launches_stay_seconds(serial):
+    hashes = _experiment().facts()["landscapes"]
+    launches = to_launches(serial, hashes)
+    again = from_launches(serial.assign(launches=launches), hashes)
+    assert np.array_equal(again, serial["measure_s"])
+    assert to_launches(serial.assign(measure_s=serial["measure_s"] + 1e-5), hashes) is None
 
 
 def test_a_changed_run_is_noticed(serial):

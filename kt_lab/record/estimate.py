@@ -9,11 +9,7 @@ from kt_lab.trial import OK
 
 
 def estimate(
-    landscape: Landscape,
-    options: RecordOptions,
-    *,
-    workers: int,
-    configs: int | None = None,
+    landscape: Landscape, options: RecordOptions, *, workers: int, configs: int | None = None
 ) -> pd.DataFrame:
     """Returns what recording a workload would take, if it costs what a recorded one did.
 

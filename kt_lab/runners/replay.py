@@ -251,3 +251,16 @@ def judged_us(landscape: Landscape, *, visit: int) -> np.ndarray:
         medians = np.stack([landscape.medians_us(v) for v in others])
         cache[visit] = np.median(medians, axis=0)
     return cache[visit]
+
+
+def timing_costs_s(landscape: Landscape, *, visit: int) -> np.ndarray:
+    """Returns what timing a config costs in seconds: shape (3, size).
+
+    The first time besides its launches, later besides its launches, and per launch. A config that
+    fails costs the same every time, whatever was launched.
+    """
+    facts, once = _facts(landscape), np.ones(landscape.space.size)
+    first = np.add(facts["check_s"], facts["timing_overhead_s"])
+    launch = (landscape.medians_us(visit) + facts["flush_us"]) * 1e-6
+    timed, failed = [first, 0 * once, launch], [*[facts["failure_s"]] * 2, once]
+    return np.where(landscape.status == OK, timed, failed)

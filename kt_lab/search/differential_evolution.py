@@ -56,11 +56,7 @@ class DifferentialEvolutionOptions(BatchOptions):
         40, "Members; twice as many starts are measured.", unit="configs", low=4, high=10_000
     )
     max_generations: int = option(
-        40,
-        "Generations, the starts being the first two.",
-        unit="generations",
-        low=0,
-        high=10_000,
+        40, "Generations, the starts being the first two.", unit="generations", low=0, high=10_000
     )
     crossover_rate: float = option(
         0.8, "Probability that a parameter of a trial is recombined.", low=0.0, high=1.0

@@ -63,12 +63,7 @@ def fit(
     if good.all() or not good.any():
         return None
     return grow(
-        x,
-        good,
-        weights,
-        n_estimators=n_estimators,
-        criterion=criterion,
-        random_state=random_state,
+        x, good, weights, n_estimators=n_estimators, criterion=criterion, random_state=random_state
     )
 
 

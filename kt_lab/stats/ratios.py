@@ -21,10 +21,7 @@ TARGET = "target_time"
 
 
 def latency_ratios(
-    runs: pd.DataFrame,
-    *,
-    reference: str = "pattern",
-    **how: float,
+    runs: pd.DataFrame, *, reference: str = "pattern", **how: float
 ) -> pd.DataFrame:
     """Returns the ratios of judged final latencies to those of the reference.
 
@@ -56,21 +53,14 @@ def latency_ratios(
     samples = final_latency(_comparable(runs))
     judged = samples["judged_us"].fillna(np.inf)
     samples = samples.assign(amount=np.log(judged), weight=1.0, success=np.isfinite(judged))
+    facts = {"measure": LATENCY, "unit": "us"}
     return ratio_table(
-        samples,
-        {"measure": LATENCY, "unit": "us"},
-        reference=reference,
-        logged=True,
-        bootstrap=Bootstrap(**how),
+        samples, facts, reference=reference, logged=True, bootstrap=Bootstrap(**how)
     )
 
 
 def wall_clock_ratios(
-    runs: pd.DataFrame,
-    *,
-    reference: str = "pattern",
-    x: str = "elapsed_s",
-    **how: float,
+    runs: pd.DataFrame, *, reference: str = "pattern", x: str = "elapsed_s", **how: float
 ) -> pd.DataFrame:
     """Returns the ratios of what whole runs cost, until the searcher or its budget stopped them.
 
@@ -88,12 +78,9 @@ def wall_clock_ratios(
     """
     samples = final_latency(_comparable(runs))
     samples = samples.assign(amount=samples[check_axis(x)].astype(float), weight=1.0, success=True)
+    facts = {"measure": WALL_CLOCK, "unit": UNITS[x]}
     return ratio_table(
-        samples,
-        {"measure": WALL_CLOCK, "unit": UNITS[x]},
-        reference=reference,
-        logged=False,
-        bootstrap=Bootstrap(**how),
+        samples, facts, reference=reference, logged=False, bootstrap=Bootstrap(**how)
     )
 
 
@@ -136,12 +123,13 @@ def convergence_time_ratios(
     samples = times.assign(
         amount=times["cost"], weight=times["reached"].astype(float), success=times["reached"]
     )
+    facts = {
+        "measure": CONVERGENCE if optima is None else TARGET,
+        "unit": UNITS[x],
+        "within": within,
+    }
     return ratio_table(
-        samples,
-        {"measure": CONVERGENCE if optima is None else TARGET, "unit": UNITS[x], "within": within},
-        reference=reference,
-        logged=False,
-        bootstrap=Bootstrap(**how),
+        samples, facts, reference=reference, logged=False, bootstrap=Bootstrap(**how)
     )
 
 

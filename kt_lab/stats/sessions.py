@@ -69,17 +69,3 @@ def evenly(latency_us: np.ndarray, timed: np.ndarray, *, count: int = 100) -> np
 
 def _rank(a: np.ndarray, b: np.ndarray) -> float:
     return float(spearmanr(a, b, nan_policy="omit").statistic) if len(a) > 1 else 1.0
-
-
-def control_readings(sessions: pd.DataFrame) -> pd.DataFrame:
-    """Returns the control config's medians in the order they were taken.
-
-    Args:
-        sessions: Readings, as `load_sessions` returns them.
-
-    Returns:
-        session, workload, order, latency_us.
-    """
-    kept = sessions[sessions["control"] & (sessions["status"] == "ok")]
-    medians = [float(np.median(samples)) for samples in kept["samples_us"]]
-    return kept[["session", "workload", "order"]].assign(latency_us=medians).reset_index(drop=True)
