@@ -13,6 +13,7 @@ EVIDENCE = {
     "faults": ("kt_lab.evidence.faults", "every fault injected many times (GPU)"),
     "parity": ("kt_lab.evidence.parity", "live runs beside replays of one recording (GPU)"),
     "duels": ("kt_lab.evidence.duels", "the same binary under two names, live (GPU)"),
+    "large": ("kt_lab.evidence.large", "the flagship in Helion's own spaces beside it (GPU)"),
     "beside-helion": ("kt_lab.evidence.beside_helion", "Helion and kt_lab on one GPU (GPU)"),
     "vendors": ("kt_lab.evidence.vendors", "recorded best beside torch and torch.compile (GPU)"),
     "confirmation": ("kt_lab.evidence.confirmation", "level and power of confirmation (replay)"),

@@ -1,6 +1,7 @@
 """Helion's own space and measurements of a kernel in its language, for kt_lab's searchers."""
 
 import itertools
+import re
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -10,11 +11,14 @@ from helion import exc
 from helion.autotuner import config_fragment as fragments
 from helion.autotuner import search_algorithms
 
+from kt_lab.constraints import Constraint
 from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
 
 _BATCH = 256  # more than any searcher asks for at once: Helion compiles a batch in parallel
+_PER_THREAD = 2048  # elements of a block that Helion's random configs give a thread at most
+_WARP = 32
 _STATUS = {"timeout": "timeout", "peer_compilation_fail": "compile_error"}
 
 
@@ -23,7 +27,8 @@ class HelionSpace:
 
     Attributes:
         space: One parameter per slot, and per element of a slot that holds a list; block sizes
-            and warps with their roles. Aliases that Helion normalises away stay in it.
+            and warps with their roles. Its constraints are what Helion holds its own draws to.
+            Aliases that Helion normalises away stay in it.
     """
 
     def __init__(self, bound: Any):
@@ -39,7 +44,8 @@ class HelionSpace:
         for slot, value in zip(self._slots, self._generation.default_flat(), strict=True):
             default |= slot.encode(value)
         parameters = [p for slot in self._slots for p in slot.parameters]
-        self.space = ParameterSpace(parameters, default=default)
+        constraints = _constraints(parameters, bound.config_spec.tensor_numel_constraints)
+        self.space = ParameterSpace(parameters, constraints=constraints, default=default)
 
     def helion(self, config: Config) -> Any:
         """Returns Helion's config; raises its InvalidConfig where it refuses the combination."""
@@ -91,6 +97,23 @@ def _parameter(name: str, fragment: Any, values: list | None) -> Parameter:
     }.get(fragment.category())
     kind = PowerOfTwo if isinstance(fragment, fragments.PowerOfTwoFragment) else Integer
     return kind(name, fragment.low, fragment.high, role=role)
+
+
+def _constraints(parameters: Sequence[Parameter], sizes: Sequence[Any]) -> list[Constraint]:
+    """Returns the laws that Helion shrinks random configs by.
+
+    Args:
+        parameters: Of the space.
+        sizes: Helion's TensorNumelConstraints: "u0*u2 <= 1048576" is about block sizes 0 and 2.
+    """
+    blocks = [p.name for p in parameters if p.role == "tile"]
+    found = [
+        f"{' * '.join(blocks)} <= {_PER_THREAD * _WARP} * {p.name}"
+        for p in parameters
+        if p.role == "warps" and blocks
+    ]
+    found += [re.sub(r"\bu(\d+)\b", r"block_sizes_\1", limit.expr_str) for limit in sizes]
+    return [Constraint(f"elements_{at}", law) for at, law in enumerate(found)]
 
 
 class HelionRunner:

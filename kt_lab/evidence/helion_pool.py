@@ -1,0 +1,230 @@
+"""Helion's code generation behind kt_lab's workers: many configs compiled at once, one timed.
+
+Each compile worker binds Helion's kernel once, then turns configs into Triton code and binaries;
+the timing process loads what they left in the cache, compares its output with the reference and
+times it. So neither Python nor CUDA is started anew for a config, whoever chose it: a searcher of
+kt_lab through `PooledRunner`, or a search class of Helion's (`kt_lab.evidence.large`).
+"""
+
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kt_lab.closing import Closing
+from kt_lab.evidence.helion_services import ENVIRONMENT
+from kt_lab.runners.gpu.compiling import one_line
+from kt_lab.runners.repetitions import Repetitions
+from kt_lab.runners.workers import Outcome, Workers, wait_any
+from kt_lab.trial import OK, Measurement, Proposal
+
+_SERVICES = "kt_lab.evidence.helion_services"
+_LEAST_S, _MOST_S = 4.0, 20.0  # what a compilation may take, by what the others took
+_SLOWER = 4.0  # times the slowest tenth seen
+_SEEN = 20
+_TIMING_S = 20.0
+_AHEAD = 2  # compiled configs that may wait for the GPU while every lane stays busy
+_FAILED = {"error": "launch_error"}
+
+
+class Pool(Closing):
+    """Compiles and times Helion's configs of one workload.
+
+    Attributes:
+        lanes: Compile workers.
+    """
+
+    def __init__(self, workload: str, *, folder: Path, lanes: int, module: str = _SERVICES):
+        """Starts the workers.
+
+        Args:
+            workload: Key of a workload that Helion has a kernel for.
+            folder: Where binaries are kept, of each run apart.
+            lanes: Compile workers, >= 1.
+            module: Where `compile_service` and `timing_service` are.
+        """
+        settings = {"settings": {"workload": workload}, "env": ENVIRONMENT}
+        self._compiling = Workers(lanes, service=f"{module}:compile_service", **settings)
+        self._timing = Workers(1, service=f"{module}:timing_service", spares=1, **settings)
+        self.lanes, self._folder, self._runs = lanes, folder, 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts a run: nothing is known or compiled, and the clock is at zero."""
+        if self._runs:
+            while self._compiling.next() or self._timing.next():
+                pass  # what the run before had under way
+        self._runs += 1
+        self._cache = str(self._folder / str(self._runs))
+        self._rule, self._best_us = Repetitions(), math.inf
+        self._ready: deque[tuple[Any, dict]] = deque()
+        self._done: deque[tuple[Any, Measurement]] = deque()
+        self._code: dict[str, str] = {}  # config -> what Helion made of it
+        self._known: dict[str, Measurement] = {}  # code -> what it measured
+        self._waiting: dict[str, list[Any]] = {}  # code -> tags that wait for its measurement
+        self._compile_s: list[float] = []
+        self.pending = 0
+        self._began = time.perf_counter()
+
+    @property
+    def now(self) -> float:
+        """Seconds of the wall since the run began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def free(self) -> int:
+        """Configs that can be taken without waiting for a lane."""
+        waiting = max(0, len(self._ready) - _AHEAD)
+        return max(0, self.lanes - self._compiling.pending - waiting)
+
+    def submit(self, tag: Any, config: Mapping[str, Any]) -> None:
+        """Takes up one of Helion's configs; `tag` comes back with its measurement."""
+        self.pending += 1
+        task = {"config": dict(config), "cache": self._cache}
+        self._compiling.submit((tag, _name(config)), task, timeout_s=self._limit_s())
+
+    def again(self, tag: Any, config: Mapping[str, Any]) -> None:
+        """Takes up a config that was measured, to be timed once more."""
+        self.pending += 1
+        code = self._code.get(_name(config))
+        if code is None or self._known[code].status != OK:
+            self._done.append((tag, Measurement("launch_error", error="it failed before")))
+        else:
+            self._ready.append(((tag,), self._task(code) | {"again": True}))
+
+    def refuse(self, tag: Any, measurement: Measurement) -> None:
+        """Takes up a config whose measurement is known already."""
+        self.pending += 1
+        self._done.append((tag, measurement))
+
+    def next(self) -> tuple[Any, Measurement]:
+        """Waits for the next measurement."""
+        while not self._done:
+            self._feed()
+            wait_any([self._compiling, self._timing])
+            for tag, outcome in self._compiling.poll():
+                self._compiled(*tag, outcome)
+            for about, outcome in self._timing.poll():
+                self._timed(about, outcome)
+            self._feed()
+        self.pending -= 1
+        return self._done.popleft()
+
+    def close(self) -> None:
+        """Ends all processes."""
+        self._compiling.close()
+        self._timing.close()
+
+    def _limit_s(self) -> float:
+        if len(self._compile_s) < _SEEN:
+            return _MOST_S
+        slow = sorted(self._compile_s)[int(0.9 * len(self._compile_s))]
+        return min(_MOST_S, max(_LEAST_S, _SLOWER * slow))
+
+    def _task(self, code: str) -> dict[str, Any]:
+        return {"code": code, "cache": self._cache, "again": False}
+
+    def _compiled(self, tag: Any, name: str, outcome: Outcome) -> None:
+        answer, seconds = outcome.value or {"error": outcome.error}, outcome.seconds
+        if code := answer.get("code"):
+            self._compile_s.append(seconds)
+            self._code[name] = code
+            if code in self._known:  # Helion writes the same kernel for several configs
+                self._done.append((tag, _twin(self._known[code], seconds)))
+            elif code in self._waiting:
+                self._waiting[code].append((tag, seconds))
+            else:
+                self._waiting[code] = [(tag, seconds)]
+                self._ready.append((code, self._task(code)))
+            return
+        status = outcome.kind if outcome.kind in ("timeout", "crashed") else "compile_error"
+        failed = Measurement(status, compile_s=seconds, error=answer["error"][:200])
+        self._done.append((tag, failed))
+
+    def _feed(self) -> None:
+        if self._ready and not self._timing.pending:
+            about, task = self._ready.popleft()
+            best_us = self._best_us if math.isfinite(self._best_us) else None
+            task |= {"rule": self._rule, "best_us": best_us}
+            self._timing.submit(about, task, timeout_s=_TIMING_S)
+
+    def _timed(self, about: Any, outcome: Outcome) -> None:
+        answer = outcome.value or {
+            "status": _FAILED.get(outcome.kind, outcome.kind),
+            "error": outcome.error,
+        }
+        measured = Measurement(
+            answer["status"],
+            samples_us=tuple(answer.get("samples_us", ())),
+            measure_s=outcome.seconds,
+            error=answer.get("error", "")[:200],
+        )
+        if measured.status == OK:
+            self._best_us = min(measured.latency_us, self._best_us)
+        if isinstance(about, tuple):  # timed again
+            self._done.append((*about, measured))
+            return
+        self._known[about] = measured
+        (tag, seconds), *twins = self._waiting.pop(about)
+        self._done.append((tag, replace(measured, compile_s=seconds)))
+        self._done += [(tag, _twin(measured, seconds)) for tag, seconds in twins]
+
+
+def _name(config: Mapping[str, Any]) -> str:
+    return json.dumps(dict(config), sort_keys=True, default=str)
+
+
+def _twin(measured: Measurement, compile_s: float) -> Measurement:
+    """Returns a measurement for another config with the same code: it was not timed again."""
+    return replace(measured, compile_s=compile_s, measure_s=0.0, info={"twin": True})
+
+
+class PooledRunner:
+    """A pool as what `tune` measures with: configs are those of a HelionSpace."""
+
+    live = True
+
+    def __init__(self, pool: Pool, space: Any):
+        """Begins a run."""
+        pool.begin()
+        self._pool, self._space = pool, space
+        self._asked: dict[int, Proposal] = {}
+        self._tags = 0
+
+    @property
+    def free(self) -> int:
+        """Configs that can be taken without waiting for a lane."""
+        return self._pool.free
+
+    @property
+    def pending(self) -> int:
+        """Proposals that were not answered yet."""
+        return self._pool.pending
+
+    @property
+    def now(self) -> float:
+        """Seconds of the wall since the run began."""
+        return self._pool.now
+
+    def submit(self, proposals: Sequence[Proposal]) -> None:
+        """Takes up proposals; what Helion refuses is invalid, at no cost."""
+        from helion import exc
+
+        for proposal in proposals:
+            tag, self._tags = self._tags, self._tags + 1
+            self._asked[tag] = proposal
+            try:
+                config = self._space.helion(proposal.config)
+            except exc.InvalidConfig as error:
+                self._pool.refuse(tag, Measurement("invalid", error=one_line(error)))
+            else:
+                self._pool.submit(tag, config)
+
+    def next(self) -> tuple[Proposal, Measurement]:
+        """Waits for the next measurement."""
+        tag, measurement = self._pool.next()
+        return self._asked.pop(tag), measurement
