@@ -23,9 +23,10 @@ from kt_lab.runners.workers import Outcome, Workers, wait_any
 from kt_lab.trial import OK, Measurement, Proposal
 
 _SERVICES = "kt_lab.evidence.helion_services"
-_LEAST_S, _MOST_S = 4.0, 20.0  # what a compilation may take, by what the others took
+_LEAST_S, _MOST_S = 2.0, 8.0  # what a compilation may take, by what the others took
 _SLOWER = 4.0  # times the slowest tenth seen
 _SEEN = 20
+_SPARES = 2  # compile workers that stand by: those that took too long are killed
 _TIMING_S = 20.0
 _AHEAD = 2  # compiled configs that may wait for the GPU while every lane stays busy
 _FAILED = {"error": "launch_error"}
@@ -48,7 +49,8 @@ class Pool(Closing):
             module: Where `compile_service` and `timing_service` are.
         """
         settings = {"settings": {"workload": workload}, "env": ENVIRONMENT}
-        self._compiling = Workers(lanes, service=f"{module}:compile_service", **settings)
+        compiling = f"{module}:compile_service"
+        self._compiling = Workers(lanes, service=compiling, spares=_SPARES, **settings)
         self._timing = Workers(1, service=f"{module}:timing_service", spares=1, **settings)
         self.lanes, self._folder, self._runs = lanes, folder, 0
         self.begin()

@@ -17,7 +17,7 @@ from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
 
 _BATCH = 256  # more than any searcher asks for at once: Helion compiles a batch in parallel
-_PER_THREAD = 2048  # elements of a block that Helion's random configs give a thread at most
+_PER_THREAD = 4 * 2048  # the most that Helion's random blocks give a thread, and room for GEMMs
 _WARP = 32
 _STATUS = {"timeout": "timeout", "peer_compilation_fail": "compile_error"}
 
@@ -27,8 +27,9 @@ class HelionSpace:
 
     Attributes:
         space: One parameter per slot, and per element of a slot that holds a list; block sizes
-            and warps with their roles. Its constraints are what Helion holds its own draws to.
-            Aliases that Helion normalises away stay in it.
+            and warps with their roles. Its constraints are what Helion holds its own draws to,
+            more loosely. Aliases that Helion normalises away stay in it.
+        seeds: What Helion's compiler would try first, besides the default.
     """
 
     def __init__(self, bound: Any):
@@ -39,13 +40,21 @@ class HelionSpace:
             for key, (slots, is_sequence) in self._generation._key_to_flat_indices.items()
             for position, at in enumerate(slots)
         }
-        self._slots = [_Slot(names[at], f) for at, f in enumerate(self._generation.flat_spec)]
-        default: dict[str, Any] = {}
-        for slot, value in zip(self._slots, self._generation.default_flat(), strict=True):
-            default |= slot.encode(value)
+        tried = [flat for flat, _ in self._generation.seed_flat_config_pairs()]
+        tried.append(self._generation.default_flat())
+        self._slots = [
+            _Slot(names[at], fragment, [flat[at] for flat in tried])
+            for at, fragment in enumerate(self._generation.flat_spec)
+        ]
+        *offered, default = map(self._encoded, tried)
         parameters = [p for slot in self._slots for p in slot.parameters]
         constraints = _constraints(parameters, bound.config_spec.tensor_numel_constraints)
         self.space = ParameterSpace(parameters, constraints=constraints, default=default)
+        self.seeds = [Config(values) for values in offered if self.space.contains(Config(values))]
+
+    def _encoded(self, flat: Sequence[Any]) -> dict[str, Any]:
+        pairs = zip(self._slots, flat, strict=True)
+        return {name: code for slot, value in pairs for name, code in slot.encode(value).items()}
 
     def helion(self, config: Config) -> Any:
         """Returns Helion's config; raises its InvalidConfig where it refuses the combination."""
@@ -55,13 +64,14 @@ class HelionSpace:
 class _Slot:
     """One slot of a flat config: its parameters, and its value in them."""
 
-    def __init__(self, name: str, fragment: Any):
+    def __init__(self, name: str, fragment: Any, tried: Sequence[Any]):
         self._list = isinstance(fragment, fragments.ListOf)
         self._inner = fragment.inner if self._list else fragment
         count = fragment.length if self._list else 1
         self._names = [f"{name}_{i}" for i in range(count)] if self._list else [name]
         self._values = _values(self._inner)
-        self.parameters = [_parameter(n, self._inner, self._values) for n in self._names]
+        seen = [v for value in tried for v in (value if self._list else [value])]
+        self.parameters = [_parameter(n, self._inner, self._values, seen) for n in self._names]
 
     def encode(self, value: Any) -> dict[str, Any]:
         values = value if self._list else [value]
@@ -86,7 +96,8 @@ def _values(fragment: Any) -> list | None:
     return None
 
 
-def _parameter(name: str, fragment: Any, values: list | None) -> Parameter:
+def _parameter(name: str, fragment: Any, values: list | None, seen: Sequence) -> Parameter:
+    """Returns a slot's parameter; what Helion tries first may lie outside of the slot's range."""
     if values is not None:
         return Choice(name, tuple(range(len(values))))
     if isinstance(fragment, fragments.BooleanFragment):
@@ -96,7 +107,7 @@ def _parameter(name: str, fragment: Any, values: list | None) -> Parameter:
         fragments.Category.NUM_WARPS: "warps",
     }.get(fragment.category())
     kind = PowerOfTwo if isinstance(fragment, fragments.PowerOfTwoFragment) else Integer
-    return kind(name, fragment.low, fragment.high, role=role)
+    return kind(name, min(fragment.low, *seen), max(fragment.high, *seen), role=role)
 
 
 def _constraints(parameters: Sequence[Parameter], sizes: Sequence[Any]) -> list[Constraint]:

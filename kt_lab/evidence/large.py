@@ -10,14 +10,15 @@ CUDA_VISIBLE_DEVICES names.
 """
 
 import argparse
-import logging
+import json
 import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from kt_lab.budget import Budget
 from kt_lab.evidence.beside_helion import OPERATIONS, execute
 from kt_lab.evidence.large_tables import report
 from kt_lab.evidence.resuming import Rows
+from kt_lab.prior import Prior, PriorReading
 from kt_lab.provenance import provenance
 from kt_lab.runners.workers import usable_cores
 from kt_lab.search import make_searcher
@@ -37,7 +39,10 @@ __all__ = ["add_arguments", "report", "run"]
 
 _DEFAULT_OPS = ("int4_gemm", "matmul", "layer_norm", "swiglu")
 _TRIALS = 65  # of a seed that Helion has not run
-_LEAST_S = {"helion": 60, "scout": 40, "long": 150, "helion_full": 150, "uniform": 120, "race": 60}
+_LEAST_S = {"helion": 25, "scout": 25, "options": 25, "race": 40}  # a run that gets less waits
+_LONG_S = 50
+_RACE_S = 75  # kept for the race
+_RIVALS = {"helion": "scout", "scout": "helion", "options": "helion"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ops", nargs="+", choices=OPERATIONS, default=list(_DEFAULT_OPS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--searcher", default="scout", help="kt_lab's")
+    parser.add_argument("--options", type=json.loads, default={}, help="of runs of their own")
+    parser.add_argument("--long-s", type=float, default=100, help="of each long run, at most")
     parser.add_argument("--times", type=int, default=10, help="budget of the two long runs")
     parser.add_argument("--uniform", type=int, default=1000, help="draws from the whole space")
     parser.add_argument("--lanes", type=int, help="compile workers; default: cores but two")
@@ -54,10 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Does what is not stored yet and fits the deadline."""
-    import helion
-
-    facts = {name: getattr(args, name) for name in ("searcher", "times", "uniform")}
-    rows = Rows(args.out, facts | {"helion": helion.__version__}, provenance(), again=False)
+    facts = {name: getattr(args, name) for name in ("searcher", "options", "times", "uniform")}
+    rows = Rows(args.out, facts | {"helion": version("helion")}, provenance(), again=False)
     ends = time.monotonic() + args.deadline_s
     for op in args.ops:
         wanted = _wanted(args)
@@ -66,7 +71,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         with ExitStack() as stack:
             lab = None
             for key in wanted:
-                if rows.has({"op": op} | key) or ends - time.monotonic() < _LEAST_S[key["run"]]:
+                if rows.has({"op": op} | key) or ends - time.monotonic() < _LEAST_S.get(
+                    key["run"], _LONG_S + _RACE_S
+                ):
                     continue
                 done = rows.result["rows"]
                 if key["run"] == "race":
@@ -81,8 +88,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _wanted(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns the rows of an operation in the order in which they are done."""
-    pairs = [{"run": run_, "seed": s} for s in range(args.seeds) for run_ in ("helion", "scout")]
-    once = ("uniform", "long", "helion_full", "race")
+    each = ("helion", "scout", *(["options"] if args.options else []))
+    pairs = [{"run": run_, "seed": seed} for seed in range(args.seeds) for run_ in each]
+    once = ("long", "helion_full", "uniform", "race")
     return pairs + [{"run": run_, "seed": 0} for run_ in once]
 
 
@@ -120,14 +128,14 @@ class _Lab(ExitStack):
         told = {r["seed"]: r for r in rows if (r["op"], r["run"]) == (self._op, "helion")}
         trials = told[seed]["trials"] if seed in told else _TRIALS
         began = time.perf_counter()
-        if kind in ("helion", "helion_full"):
-            most = math.inf if kind == "helion" else trials * self._args.times
-            effort = {"helion": "quick", "helion_full": "full"}[kind]
-            found = _helion(self._pool, self._bound, self._inputs, effort, seed=seed, most=most)
+        long = {"long": trials * self._args.times, "uniform": self._args.uniform}
+        if kind == "helion":
+            found = self._helions("quick", Budget(seconds=self._args.long_s), seed)
+        elif kind == "helion_full":
+            found = self._helions("full", Budget(long["long"], self._args.long_s), seed)
         else:
-            searcher = "random" if kind == "uniform" else self._args.searcher
-            budget = {"long": trials * self._args.times, "uniform": self._args.uniform}
-            found = self._ours(searcher, budget.get(kind, trials), seed=seed)
+            budget = Budget(long.get(kind, trials), self._args.long_s)
+            found = self._ours(kind, budget, seed)
         return found | {
             "startup_s": round(self._startup_s, 2),
             "lanes": self._pool.lanes,
@@ -135,25 +143,43 @@ class _Lab(ExitStack):
             "seconds": round(time.perf_counter() - began, 2),
         }
 
-    def _ours(self, name: str, trials: int, *, seed: int) -> dict[str, Any]:
+    def _helions(self, effort: str, budget: Budget, seed: int) -> dict[str, Any]:
+        from kt_lab.evidence.helion_search import search
+
+        told, picked = search(
+            self._pool, self._bound, self._inputs, effort, seed=seed, budget=budget
+        )
+        return as_row(told) | ({"picked": picked} if picked else {})
+
+    def _ours(self, kind: str, budget: Budget, seed: int) -> dict[str, Any]:
+        """Runs a searcher of kt_lab; it knows what Helion's compiler would try first."""
         from kt_lab.evidence.helion_pool import PooledRunner
 
-        searcher = make_searcher(name, self._space.space, seed=seed)
-        history = tune(searcher, PooledRunner(self._pool, self._space), budget=Budget(trials))
+        key = OPERATIONS[self._op]
+        seeds = [PriorReading(config, None, key, "helion") for config in self._space.seeds]
+        searcher = make_searcher(
+            "random" if kind == "uniform" else self._args.searcher,
+            self._space.space,
+            seed=seed,
+            budget=budget,
+            prior=Prior(tuple(seeds)),
+            **(self._args.options if kind in ("options", "long") else {}),
+        )
+        history = tune(searcher, PooledRunner(self._pool, self._space), budget=budget)
         told = [
             (t.elapsed_s, t.status, t.latency_us, self._space.helion(t.config))
             if t.status == OK
             else (t.elapsed_s, t.status, None, None)
             for t in history
         ]
-        return _row(told) | {"search_s": round(_search_s(history), 3)}
+        return as_row(told) | {"search_s": round(_search_s(history), 3)}
 
 
 def _search_s(history: History) -> float:
     return max((trial.search_s for trial in history), default=0.0)
 
 
-def _row(told: Sequence[tuple]) -> dict[str, Any]:
+def as_row(told: Sequence[tuple]) -> dict[str, Any]:
     """Returns what is stored of a run, from (seconds, status, microseconds, config) of its trials.
 
     Returns:
@@ -175,93 +201,6 @@ def _row(told: Sequence[tuple]) -> dict[str, Any]:
     }
 
 
-# -- Helion's search ------------------------------------------------------------------------------
-
-
-class _Enough(Exception):
-    """Ends Helion's search when its budget is spent."""
-
-
-def _helion(
-    pool: Any, bound: Any, inputs: Sequence[Any], effort: str, *, seed: int, most: float
-) -> dict[str, Any]:
-    """Runs Helion's LFBOTreeSearch as `@helion.kernel` does, but for who measures."""
-    from helion.autotuner import search_algorithms
-    from helion.autotuner.effort_profile import get_effort_profile
-
-    pool.begin()
-    told: list[tuple] = []
-    tags = iter(range(10**9))
-
-    def measured(configs: Sequence[Mapping], submit: Callable) -> list[Any]:
-        """Returns the measurements of a batch, in its order; notes them as they finish."""
-        at = {(tag := next(tags)): (n, submit(tag, c)) for n, c in enumerate(configs)}
-        found: list[Any] = [None] * len(configs)
-        while pool.pending:
-            tag, measurement = pool.next()
-            number = at[tag][0]
-            found[number] = measurement
-            if submit == pool.submit:
-                us = measurement.latency_us
-                told.append((pool.now, measurement.status, us, configs[number]))
-        return found
-
-    def measure(configs: Sequence[Mapping]) -> list[float]:
-        room = int(min(len(configs), most - len(told)))
-        found = measured(configs[:room], pool.submit)
-        if len(told) >= most:
-            raise _Enough
-        return [m.latency_us if m.status == OK else math.inf for m in found]
-
-    def retime(calls: Sequence[Callable], **_: Any) -> list[float]:
-        found = measured([dict(call()) for call in calls], pool.again)
-        return [m.latency_us / 1e3 if m.status == OK else math.inf for m in found]
-
-    settings = bound.settings
-    settings.autotune_random_seed, settings.autotune_effort = seed, effort
-    settings.autotune_progress_bar, settings.autotune_log_level = False, logging.CRITICAL
-    settings.autotune_benchmark_fn = retime
-    settings.autotune_ignore_errors = True
-    cls = search_algorithms["LFBOTreeSearch"]
-    profile = cls.get_kwargs_from_profile(get_effort_profile(effort), settings)
-    search = cls(bound, inputs, **profile)
-    search._benchmark_provider_cls = _provider(measure)
-    try:
-        picked = {"picked": dict(search.autotune(skip_cache=True))}
-    except _Enough:
-        picked = {}
-    return _row(told) | picked
-
-
-def _provider(measure: Callable[[Sequence[Mapping]], list[float]]) -> type:
-    """Returns a benchmark provider of Helion's that asks `measure` for microseconds."""
-    from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResult
-
-    class Provider(BenchmarkProvider):
-        mutated_arg_indices = ()
-
-        def __init__(self, *_: Any, autotune_metrics: Any, **__: Any):
-            self._metrics = autotune_metrics
-
-        def setup(self) -> None:
-            """Nothing to prepare."""
-
-        def cleanup(self) -> None:
-            """Nothing to release."""
-
-        def benchmark(self, configs, *, desc="", **_):  # noqa: ARG002
-            self._metrics.num_configs_tested += len(configs)
-            latencies = zip(configs, measure([dict(c) for c in configs]), strict=True)
-            return [
-                BenchmarkResult(
-                    c, lambda *_, c=c: c, us / 1e3, "ok" if us < math.inf else "error", None
-                )
-                for c, us in latencies
-            ]
-
-    return Provider
-
-
 # -- the race -------------------------------------------------------------------------------------
 
 
@@ -277,7 +216,7 @@ def contenders(rows: Sequence[Mapping[str, Any]], op: str) -> list[dict[str, Any
             continue
         last = row["bests"][-1]  # or what Helion's search says itself, having timed the best again
         held = {"end": [*last[:3], row.get("picked", last[3])]}
-        rival = own.get(({"helion": "scout", "scout": "helion"}.get(kind), seed))
+        rival = own.get((_RIVALS.get(kind), seed))
         if rival is not None:
             by_then = [b for b in row["bests"] if b[1] <= rival["elapsed_s"]]
             held |= {"equal": by_then[-1]} if by_then else {}

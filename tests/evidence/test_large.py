@@ -120,20 +120,23 @@ class Instant:
 
 @HELION
 def test_helions_own_search_runs_on_the_pool_and_stops_when_told():
+    from kt_lab.evidence.helion_search import search
     from tests.evidence.test_helion_space import opened
 
     kernel, _ = opened("row_sum")
     inputs = kernel.fake_args
-    found = large._helion(Instant(), kernel, inputs, "quick", seed=0, most=math.inf)
+    whole = Budget(seconds=1e9)
+    told, picked = search(Instant(), kernel, inputs, "quick", seed=0, budget=whole)
+    found = large.as_row(told)
     assert found["trials"] >= 30
     assert found["statuses"] == {"ok": found["trials"]}
-    assert found["bests"][-1][2] == min(found["readings_us"])
-    assert "block_sizes" in found["picked"]
-    same = large._helion(Instant(), kernel, inputs, "quick", seed=0, most=math.inf)
-    assert same["readings_us"] == found["readings_us"]
-    cut = large._helion(Instant(), kernel, inputs, "quick", seed=0, most=12)
-    assert cut["readings_us"] == found["readings_us"][:12]
-    assert "picked" not in cut
+    assert found["bests"][-1][2] == min(us for _, _, us, _ in told)
+    assert "block_sizes" in picked
+    same, _ = search(Instant(), kernel, inputs, "quick", seed=0, budget=whole)
+    assert [us for _, _, us, _ in same] == [us for _, _, us, _ in told]
+    cut, unpicked = search(Instant(), kernel, inputs, "quick", seed=0, budget=Budget(trials=12))
+    assert [us for _, _, us, _ in cut] == [us for _, _, us, _ in told[:12]]
+    assert unpicked is None
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ def result():
     us = [4.0, 7.0, 5.0, 8.0, 6.0]
     race = {"op": "matmul", "run": "race", "seed": 0, "names": names}
     race |= {"medians_us": {"events": us}, "wrong": {}, "rounds": 20}
-    facts = {"searcher": "scout", "times": 10, "uniform": 4, "helion": "1.4.0"}
+    facts = {"searcher": "scout", "options": {}, "times": 10, "uniform": 4, "helion": "1.4.0"}
     return facts | {"rows": [*rows, race]}
 
 
