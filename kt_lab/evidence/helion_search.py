@@ -1,5 +1,6 @@
 """Helion's own search on kt_lab's workers: its class, its priors and its space; others measure."""
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -33,48 +34,57 @@ def search(
     from helion.autotuner import search_algorithms
     from helion.autotuner.effort_profile import get_effort_profile
 
-    pool.begin()
-    most, until_s = budget.trials or math.inf, budget.seconds or math.inf
-    told: list[tuple] = []
-    tags = iter(range(10**9))
-
-    def measured(configs: Sequence[Mapping], submit: Callable) -> list[Any]:
-        """Returns the measurements of a batch, in its order; notes them as they finish."""
-        at = {(tag := next(tags)): (n, submit(tag, c)) for n, c in enumerate(configs)}
-        found: list[Any] = [None] * len(configs)
-        while pool.pending:
-            tag, measurement = pool.next()
-            number = at[tag][0]
-            found[number] = measurement
-            if submit == pool.submit:
-                us = measurement.latency_us
-                told.append((pool.now, measurement.status, us, configs[number]))
-        return found
-
-    def measure(configs: Sequence[Mapping]) -> list[float]:
-        room = int(min(len(configs), most - len(told)))
-        found = measured(configs[:room], pool.submit)
-        if len(told) >= most or pool.now > until_s:
-            raise _Enough
-        return [m.latency_us if m.status == OK else math.inf for m in found]
-
-    def retime(calls: Sequence[Callable], **_: Any) -> list[float]:
-        found = measured([dict(call()) for call in calls], pool.again)
-        return [m.latency_us / 1e3 if m.status == OK else math.inf for m in found]
-
+    batches = _Batches(pool, budget)
     settings = bound.settings
     settings.autotune_random_seed, settings.autotune_effort = seed, effort
     settings.autotune_progress_bar, settings.autotune_log_level = False, logging.CRITICAL
-    settings.autotune_benchmark_fn = retime
+    settings.autotune_benchmark_fn = batches.retime
     settings.autotune_ignore_errors = True
     cls = search_algorithms["LFBOTreeSearch"]
     profile = cls.get_kwargs_from_profile(get_effort_profile(effort), settings)
     running = cls(bound, inputs, **profile)
-    running._benchmark_provider_cls = _provider(measure)
+    running._benchmark_provider_cls = _provider(batches.measure)
     try:
-        return told, dict(running.autotune(skip_cache=True))
+        return batches.told, dict(running.autotune(skip_cache=True))
     except _Enough:
-        return told, None
+        return batches.told, None
+
+
+class _Batches:
+    """Measures Helion's batches one by one, and notes every config as it finishes."""
+
+    def __init__(self, pool: Any, budget: Budget):
+        pool.begin()
+        self.told: list[tuple] = []
+        self._pool, self._tags = pool, itertools.count()
+        self._most, self._until_s = budget.trials or math.inf, budget.seconds or math.inf
+
+    def measure(self, configs: Sequence[Mapping]) -> list[float]:
+        """Returns microseconds, infinite for what failed; ends the search after its budget."""
+        room = int(min(len(configs), self._most - len(self.told)))
+        found = self._all(configs[:room], self._pool.submit, note=True)
+        if len(self.told) >= self._most or self._pool.now > self._until_s:
+            raise _Enough
+        return [m.latency_us if m.status == OK else math.inf for m in found]
+
+    def retime(self, calls: Sequence[Callable], **_: Any) -> list[float]:
+        """Returns milliseconds of configs that Helion wants timed again."""
+        found = self._all([dict(call()) for call in calls], self._pool.again, note=False)
+        return [m.latency_us / 1e3 if m.status == OK else math.inf for m in found]
+
+    def _all(self, configs: Sequence[Mapping], submit: Callable, *, note: bool) -> list[Any]:
+        at = {}
+        for number, config in enumerate(configs):
+            at[tag := next(self._tags)] = number
+            submit(tag, config)
+        found: list[Any] = [None] * len(configs)
+        while self._pool.pending:
+            tag, measured = self._pool.next()
+            found[at[tag]] = measured
+            if note:
+                config = configs[at[tag]]
+                self.told.append((self._pool.now, measured.status, measured.latency_us, config))
+        return found
 
 
 def _provider(measure: Callable[[Sequence[Mapping]], list[float]]) -> type:

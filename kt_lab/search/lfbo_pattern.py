@@ -30,21 +30,13 @@ class LFBOPatternOptions(ScreenedOptions):
         0.10, "Share of the readings that the forest learns as good.", low=0.0, high=1.0
     )
     patience: int = option(
-        1,
-        "Steps without improvement that a descent survives in all.",
-        unit="generations",
-        low=0,
-        high=1000,
+        1, "Steps in all without a gain per descent.", unit="generations", low=0, high=1000
     )
     similarity_penalty: float = option(
         1.0, "Weight of unlikeness among the selected neighbours.", low=0.0, high=1000.0
     )
     polish_rounds: int = option(
-        10,
-        "Steps of exhaustive descent from the best config in the end; 0: none.",
-        unit="rounds",
-        low=0,
-        high=1000,
+        10, "Rounds of exhaustive descent in the end; 0: none.", unit="rounds", low=0, high=1000
     )
     n_estimators: int = option(100, "Trees of the forest.", unit="trees", low=1, high=10_000)
     criterion: str = option(

@@ -51,11 +51,7 @@ class MaxQOptions(Options):
     """Options of `max_q`."""
 
     actors: int = option(
-        4,
-        "Episodes played side by side; as many compile lanes are busy.",
-        unit="episodes",
-        low=1,
-        high=1000,
+        4, "Episodes side by side, each on a compile lane.", unit="episodes", low=1, high=1000
     )
     moves: int = option(3, "Moves per episode at most.", unit="moves", low=1, high=10_000)
     start: str = option(
@@ -79,11 +75,7 @@ class MaxQOptions(Options):
         choices=("kernel", "network", "table"),
     )
     batch: int = option(
-        256,
-        "Transitions per update; all of them while there are no more.",
-        unit="transitions",
-        low=1,
-        high=10_000,
+        256, "Transitions per update, or all there are.", unit="transitions", low=1, high=10_000
     )
     updates: int = option(1, "Updates per move.", unit="updates", low=1, high=1000)
     scale: float = option(

@@ -2,6 +2,8 @@
 
 import random
 
+import numpy as np
+
 from kt_lab.space import ParameterSpace
 
 Row = tuple[int, ...]  # value indices, hashable
@@ -61,3 +63,18 @@ def random_rows(
             moved[slot] = rng.choice(near[slot])
         drawn.append(tuple(moved))
     return drawn
+
+
+def mutated_rows(space: ParameterSpace, rows: np.ndarray, *, rng: np.random.Generator):
+    """Returns rows changed in a few parameters, shape as `rows`; not all of them are members.
+
+    A geometric number of parameters, three in the mean, changes: ordered ones by one or two
+    steps, others to any value.
+    """
+    cards = np.array([p.cardinality for p in space.parameters])
+    changes = 1 + rng.geometric(0.5, size=(len(rows), 1))
+    changed = rng.random(rows.shape) < changes / max(1, (cards > 1).sum())
+    steps = np.clip(rows + rng.choice([-2, -1, 1, 2], size=rows.shape), 0, cards - 1)
+    ordered = [p.ordered for p in space.parameters]
+    moved = np.where(ordered, steps, rng.integers(cards, size=rows.shape))
+    return np.where(changed, moved, rows)

@@ -20,7 +20,7 @@
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more
    than `pool` members, uniform draws, everything one step from the best configs, and crossovers
-   of these.
+   of these; with `near`, that share of the draws are these with a few parameters changed.
 
 There is no separate descent, restart or polish, and a batch needs no rule of its own: what is
 under way lowers the uncertainty around it, so the next config is chosen elsewhere.
@@ -37,7 +37,7 @@ import numpy as np
 from kt_lab.search.base import Options, Searcher, count, option, prior_configs
 from kt_lab.search.features import Features
 from kt_lab.search.known import Known, bent
-from kt_lab.search.neighbourhood import Row
+from kt_lab.search.neighbourhood import Row, mutated_rows
 from kt_lab.search.posterior import Posterior, Scales, log_improvement
 from kt_lab.search.ucb_pattern import single_thread
 from kt_lab.trial import CENSORED, Proposal, Trial, supersedes
@@ -69,6 +69,9 @@ class ScoutOptions(Options):
     )
     effects: float = option(
         0.0, "Prior variance of main effects, relative to the model's.", low=0.0, high=100.0
+    )
+    near: float = option(
+        0.0, "Share of a large space's draws that are near the best configs.", low=0.0, high=1.0
     )
     pool: int = option(
         4096,
@@ -215,7 +218,12 @@ class ScoutSearch(Searcher):
         space, size = self.space, self.options.pool // 2
         best = np.argsort(self._values)[:_PARENTS]
         parents = np.asarray(list(self._at))[best[np.isfinite(np.take(self._values, best))]]
-        drawn = [space.sample_rows(size, rng=self._rng)]
+        near = int(self.options.near * size) if len(parents) else 0
+        drawn = [space.sample_rows(max(1, size - near), rng=self._rng)]
+        if near:
+            chosen = parents[self._rng.integers(len(parents), size=near)]
+            mutants = mutated_rows(space, chosen, rng=self._rng)
+            drawn.append(mutants[space.valid(mutants)])
         if len(parents):
             drawn += [space.neighbour_rows(row) for row in parents]
             mothers, fathers = self._rng.integers(len(parents), size=(2, size // 2))
