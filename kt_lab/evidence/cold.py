@@ -113,10 +113,15 @@ def searched(cell: Cell, close_us: float) -> dict[str, Any]:
     return {
         "searcher": cell.searcher,
         "seed": cell.seed,
-        "judged_us": [round(float(us), 4) if np.isfinite(us) else None for us in at],
-        "close_s": round(float(close.min()), 4) if len(close) else None,
-        "search_s": round(float(run_["search_s"].max()) / max(1, len(run_)), 6),
+        "judged_us": [_short(us, 5) if np.isfinite(us) else None for us in at],
+        "close_s": _short(close.min(), 4) if len(close) else None,
+        "search_s": _short(run_["search_s"].max() / max(1, len(run_)), 3),
     }
+
+
+def _short(value: float, digits: int) -> float:
+    """Returns a number with so many digits: a file has many thousands of them."""
+    return float(f"{value:.{digits}g}")
 
 
 def judged(result: Mapping[str, Any], *, kernels: Sequence[str] | None = None) -> pd.DataFrame:

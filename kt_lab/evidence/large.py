@@ -42,7 +42,6 @@ _TRIALS = 65  # of a seed that Helion has not run
 _LEAST_S = {"helion": 25, "scout": 25, "options": 25, "race": 40}  # a run that gets less waits
 _LONG_S = 50
 _RACE_S = 75  # kept for the race
-_RIVALS = {"helion": "scout", "scout": "helion", "options": "helion"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -184,13 +183,14 @@ def as_row(told: Sequence[tuple]) -> dict[str, Any]:
 
     Returns:
         trials; elapsed_s of the last; statuses, how many of each; readings_us in order, None for
-        what failed; bests: [trials so far, elapsed_s, microseconds, config] of each incumbent.
+        what failed; bests: [trials so far, elapsed_s, microseconds] of each incumbent; config,
+        the last one's.
     """
-    best_us, bests = math.inf, []
+    best_us, bests, best = math.inf, [], None
     for number, (elapsed_s, status, us, config) in enumerate(told, start=1):
         if status == OK and us < best_us:
-            best_us = us
-            bests.append([number, round(elapsed_s, 3), us, dict(config)])
+            best_us, best = us, dict(config)
+            bests.append([number, round(elapsed_s, 3), round(us, 3)])
     statuses = [status for _, status, *_ in told]
     return {
         "trials": len(told),
@@ -198,6 +198,7 @@ def as_row(told: Sequence[tuple]) -> dict[str, Any]:
         "statuses": {name: statuses.count(name) for name in sorted(set(statuses))},
         "readings_us": [round(us, 3) if status == OK else None for _, status, us, _ in told],
         "bests": bests,
+        "config": best,
     }
 
 
@@ -205,26 +206,16 @@ def as_row(told: Sequence[tuple]) -> dict[str, Any]:
 
 
 def contenders(rows: Sequence[Mapping[str, Any]], op: str) -> list[dict[str, Any]]:
-    """Returns what is timed in the end: of each run its last incumbent, by a name.
+    """Returns what is timed in the end: what each run ended with, by a name.
 
-    Of the runs of a seed also what each held when the quicker of the two ended, as "/equal".
+    That is its last incumbent, or what Helion's search chose, having timed the best again.
     """
-    own = {(row["run"], row["seed"]): row for row in rows if row["op"] == op}
     found = [{"name": "torch", "side": "torch", "config": {}}]
-    for (kind, seed), row in own.items():
-        if not row.get("bests"):
-            continue
-        last = row["bests"][-1]  # or what Helion's search says itself, having timed the best again
-        held = {"end": [*last[:3], row.get("picked", last[3])]}
-        rival = own.get((_RIVALS.get(kind), seed))
-        if rival is not None:
-            by_then = [b for b in row["bests"] if b[1] <= rival["elapsed_s"]]
-            held |= {"equal": by_then[-1]} if by_then else {}
-        found += [
-            {"name": f"{kind}/{seed}/{when}", "side": "helion", "config": best[3]}
-            for when, best in held.items()
-            if when == "end" or best[3] != held["end"][3]
-        ]
+    for row in rows:
+        if row["op"] == op and row.get("bests"):
+            name = f"{row['run']}/{row['seed']}"
+            config = row.get("picked", row["config"])
+            found.append({"name": name, "side": "helion", "config": config})
     return found
 
 

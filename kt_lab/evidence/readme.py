@@ -11,6 +11,7 @@ from kt_lab import stats
 from kt_lab.comparison import optima_table
 from kt_lab.evidence.cost import ratios as cost_ratios
 from kt_lab.evidence.helion_tables import ratios
+from kt_lab.evidence.large_tables import large_lines
 from kt_lab.evidence.live_tables import live_lines
 from kt_lab.evidence.readme_rows import (
     flush,
@@ -65,7 +66,7 @@ def block(directory: Path | None = None) -> str:
     lines = ["| claim | measured | command |", "| --- | --- | --- |"]
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
     lines += ["", *_helion(found["beside-helion"], found["beside-helion-full"])]
-    return "\n".join([*lines, "", *live_lines(found["live"])])
+    return "\n".join([*lines, "", *live_lines(found["live"]), "", *large_lines(found["large"])])
 
 
 def field_block(runs: pd.DataFrame) -> str:

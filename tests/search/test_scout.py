@@ -23,6 +23,7 @@ from kt_lab.search.conformance_cases import (
     tiny_space,
 )
 from kt_lab.search.features import Features
+from kt_lab.search.neighbourhood import mutated_rows
 from kt_lab.search.posterior import Posterior, Scales, _loss, log_improvement
 from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Measurement, Proposal, Trial
@@ -348,3 +349,47 @@ def test_on_a_recorded_landscape_it_is_near_the_optimum_after_a_hundred_trials()
         read = landscape.medians_us(runner.visit)
         at = landscape.index(history.incumbent.config)
         assert read[at] < 1.01 * np.nanmin(read)
+
+
+# -- near: large spaces ---------------------------------------------------------------------------
+
+
+def test_mutants_differ_in_a_few_parameters_by_a_few_steps():
+    space = ParameterSpace(
+        [
+            *(PowerOfTwo(f"tile{i}", 1, 2**10) for i in range(6)),
+            *(Choice(f"how{i}", tuple("abcde")) for i in range(6)),
+            Choice("fixed", ("only",)),
+        ],
+        default={f"tile{i}": 1 for i in range(6)}
+        | {f"how{i}": "a" for i in range(6)}
+        | {"fixed": "only"},
+    )
+    rng = np.random.default_rng(0)
+    rows = space.sample_rows(500, rng=rng)
+    mutants = mutated_rows(space, rows, rng=rng)
+    assert space.valid(mutants).all()
+    moved = mutants != rows
+    assert 1 < moved.sum(axis=1).mean() < 4
+    assert np.abs(mutants - rows)[:, :6].max() == 2
+    assert len(np.unique((mutants - rows)[:, 6:12])) > 5  # an alternative becomes any other
+    assert not moved[:, 12].any()
+
+
+def test_near_the_best_most_candidates_of_a_large_space_change_little():
+    names = [f"p{i}" for i in range(24)]
+    space = ParameterSpace([Integer(n, 0, 4) for n in names], default=dict.fromkeys(names, 0))
+
+    def changed(near):
+        """How many parameters half of the candidates change, of the nearest known config."""
+        searcher = scout(space, near=near)
+
+        def measure(config):
+            return Measurement("ok", samples_us=(10.0 + float(space.row(config).sum()),))
+
+        known = space.rows([p.config for p in drive(searcher, measure, trials=30)])
+        apart = (searcher._pool[:, None] != known).sum(axis=2).min(axis=1)
+        return np.median(apart)
+
+    assert changed(1.0) <= 4
+    assert changed(0.0) > 8
