@@ -1,8 +1,10 @@
 """Searches in Helion's spaces: the pool that measures, Helion's own search on it, the tables."""
 
+import argparse
 import importlib.util
 import math
 from collections import deque
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -144,6 +146,64 @@ def test_helions_own_search_runs_on_the_pool_and_stops_when_told():
     cut, unpicked = search(Instant(), kernel, inputs, "quick", seed=0, budget=Budget(trials=12))
     assert [us for _, _, us, _ in cut] == [us for _, _, us, _ in told[:12]]
     assert unpicked is None
+
+
+class Lab:
+    """Stands for a GPU: every run ends with a config that tells which run it was."""
+
+    did: ClassVar[list] = []
+
+    def __init__(self, op, _args):
+        self._op = op
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def do(self, key, rows):
+        self.did.append((self._op, key["run"], key["seed"]))
+        told = [(1.0, "ok", 9.0, {"block_sizes": [len(rows)]})]
+        return large.as_row(told) | {"size": 1e12, "lanes": 8}
+
+
+def test_it_goes_on_where_it_stopped_and_races_again_what_has_come(tmp_path, monkeypatch):
+    pytest.importorskip("helion")
+    races = []
+
+    def race(rows, op, rounds, _left_s):
+        names = [c["name"] for c in large.contenders(rows, op)]
+        races.append(names)
+        us = [float(n) for n in range(len(names))]
+        return {"names": names, "medians_us": {"events": us}, "wrong": {}, "rounds": rounds}
+
+    monkeypatch.setattr(large, "_Lab", Lab)
+    monkeypatch.setattr(large, "_race", race)
+    monkeypatch.setattr(Lab, "did", [])
+    parser = argparse.ArgumentParser()
+    large.add_arguments(parser)
+
+    def run(*words):
+        given = parser.parse_args(["--ops", "matmul", *words])
+        return large.run(argparse.Namespace(**vars(given), out=tmp_path / "large.json"))
+
+    run("--seeds", "1")
+    assert [run_ for _, run_, _ in Lab.did] == [
+        "helion",
+        "scout",
+        "long",
+        "helion_full",
+        "uniform",
+    ]
+    assert len(races[-1]) == 6
+    result = run("--seeds", "2")
+    assert Lab.did[5:] == [("matmul", "helion", 1), ("matmul", "scout", 1)]
+    assert len(races) == 2
+    assert len(races[-1]) == 8
+    assert sum(row["run"] == "race" for row in result["rows"]) == 1
+    assert run("--seeds", "2")["rows"] == result["rows"]
+    assert len(races) == 2
 
 
 # -- tables ---------------------------------------------------------------------------------------
