@@ -51,6 +51,7 @@ FLAGSHIP = SEARCHERS[0]
 BUDGETS = (25, 30, 50, 100, 200)
 TARGETS = {30: 1.030, 50: 1.015, 100: 1.005, 200: 1.002}
 """What the flagship was asked to reach: trials -> latency over the optimum."""
+SPREAD = {"p90": 1.010, "worst": 1.030}  # the same of its seeds after 200 trials, everywhere
 BEGIN, END = "<!-- cold -->", "<!-- /cold -->"
 _NEAR = 1.002  # of a landscape's noise floor, where that is above a target
 _CLOSE = 1.01  # of the optimum: what the seconds are counted to
@@ -318,4 +319,9 @@ def _asked(table: pd.DataFrame) -> str:
         for row in targets(table).itertuples()
     ]
     label = searcher_style(FLAGSHIP).label
-    return f"Medians over seeds: {label} {', '.join(told)}."
+    last = targets(table).iloc[-1]
+    return (
+        f"Medians over seeds: {label} {', '.join(told)}. Seeds of the worst workload after "
+        f"{last.budget:.0f}: 90th percentile {last.p90:.3f} (asked {SPREAD['p90']:.3f}), worst "
+        f"{last.worst:.3f} (asked {SPREAD['worst']:.3f})."
+    )
