@@ -8,7 +8,7 @@ import pytest
 from matplotlib import pyplot
 
 from kt_lab.cells import Cell, run_cell
-from kt_lab.evidence import cold, dojo_figures
+from kt_lab.evidence import cold, cold_words, dojo_figures
 from kt_lab.stats.budgets import judged_at
 from kt_lab.study import levels
 from tests.project.source_tree import ROOT
@@ -98,7 +98,7 @@ def test_the_report_and_the_figure_show_every_searcher(stored, tmp_path):
 def test_the_readme_shows_what_is_stored_and_that_targets_are_missed_too():
     told = (ROOT / "README.md").read_text(encoding="utf-8")
     result, older = dojo_figures.stored("cold"), dojo_figures.stored("cold-older")
-    block = cold.block(result, older)
+    block = cold_words.block(result, older)
     assert told.partition(cold.BEGIN)[2].partition(cold.END)[0].strip() == block
     assert not set(cold.judged(older)["kernel"]) & set(cold.KERNELS)
     table = cold.judged(result)

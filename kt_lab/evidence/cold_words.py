@@ -1,0 +1,83 @@
+"""The README's tables of cold searches, made from what is stored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kt_lab.evidence.cold import BUDGETS, FLAGSHIP, SPREAD, judged, ratios, targets
+from kt_lab.plots.style import searcher_style
+
+
+def block(held_out: Mapping[str, Any], older: Mapping[str, Any]) -> str:
+    """Returns the README's tables as Markdown.
+
+    Args:
+        held_out: What the command stores.
+        older: The same of the kernels that the flagship was designed or first judged on.
+    """
+    said = (
+        "The other kernels, on half of which it was designed and on half of which it was first "
+        "judged (`kt-lab evidence --out data/evidence/cold-older.json cold --kernels ...`):"
+    )
+    return "\n\n".join([_markdown(held_out), said, _markdown(older)])
+
+
+def _markdown(result: Mapping[str, Any]) -> str:
+    table = judged(result)
+    means = ratios(table)
+    means = means[means["scope"] == "geomean"].set_index(["searcher", "budget"])
+    counts, last = means.iloc[0], max(b for b in BUDGETS if b <= result["trials"])
+    end = means.xs(last, level="budget").sort_values("estimate")
+    once = table[table["budget"] == last]
+    lines = [
+        f"| latency / optimum after | {' | '.join(f'{b} trials' for b in BUDGETS[:-1])} | "
+        f"{last} trials [95 %] | worst seed | within 1 % | s until then |",
+        "| --- " * (len(BUDGETS) + 4) + "|",
+    ]
+    for name, row in end.iterrows():
+        told = [f"{means.loc[(name, b), 'estimate']:.3f}" for b in BUDGETS[:-1]]
+        told.append(f"{row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]")
+        seconds = once.loc[once["searcher"] == name, "close_s"]
+        told += [f"{row.worst:.3f}", f"{np.isfinite(seconds).mean():.0%}"]
+        told.append(f"{seconds.median():.1f}" if np.isfinite(seconds.median()) else "")
+        lines.append(f"| {searcher_style(str(name)).label} | {' | '.join(told)} |")
+    lines += [
+        "",
+        f"{counts.n_workloads} workloads of {counts.n_kernels} kernels on the "
+        f"{result['gpu'].upper()}, {result['seeds']} seeds, {result['lanes']} compile lanes. "
+        f"{_tests(result)} {_asked(table)}",
+    ]
+    return "\n".join(lines)
+
+
+def _tests(result: Mapping[str, Any]) -> str:
+    label = searcher_style(FLAGSHIP).label
+    parts = []
+    for budget in dict.fromkeys(row["budget"] for row in result["paired"]):
+        rows = [row for row in result["paired"] if row["budget"] == budget]
+        told = [
+            f"{searcher_style(row['peer']).label} {row['ratio']:.3f} ({row['p_holm']:.3f})"
+            for row in sorted(rows, key=lambda row: -row["ratio"])
+        ]
+        parts.append(f"after {budget} trials {', '.join(told)}")
+    n = result["paired"][0]["n_pairs"]
+    return (
+        f"{label} over each peer, kernels as pairs (p of {n} signed ranks, Holm-corrected): "
+        f"{'; '.join(parts)}."
+    )
+
+
+def _asked(table: pd.DataFrame) -> str:
+    told = [
+        f"{row.ratio:.3f} after {row.budget} (asked {row.target:.3f}, reached on "
+        f"{row.reached:.0%} of workloads)"
+        for row in targets(table).itertuples()
+    ]
+    label = searcher_style(FLAGSHIP).label
+    last = targets(table).iloc[-1]
+    return (
+        f"Medians over seeds: {label} {', '.join(told)}. Seeds of the worst workload after "
+        f"{last.budget:.0f}: 90th percentile {last.p90:.3f} (asked {SPREAD['p90']:.3f}), worst "
+        f"{last.worst:.3f} (asked {SPREAD['worst']:.3f})."
+    )
