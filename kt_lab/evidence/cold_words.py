@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from kt_lab.evidence.cold import BUDGETS, FLAGSHIP, SPREAD, judged, ratios, targets
 from kt_lab.plots.style import searcher_style
