@@ -32,7 +32,7 @@ from kt_lab.prior import Prior, PriorReading
 from kt_lab.provenance import provenance
 from kt_lab.runners.workers import usable_cores
 from kt_lab.search import make_searcher
-from kt_lab.trial import OK, History
+from kt_lab.trial import OK
 from kt_lab.tune import tune
 
 __all__ = ["add_arguments", "report", "run"]
@@ -174,11 +174,9 @@ class _Lab(ExitStack):
             else (t.elapsed_s, t.status, None, None)
             for t in history
         ]
-        return as_row(told) | {"search_s": round(_search_s(history), 3)}
-
-
-def _search_s(history: History) -> float:
-    return max((trial.search_s for trial in history), default=0.0)
+        return as_row(told) | {
+            "search_s": round(max((t.search_s for t in history), default=0.0), 3)
+        }
 
 
 def as_row(told: Sequence[tuple]) -> dict[str, Any]:

@@ -99,18 +99,23 @@ def large_lines(result: Mapping[str, Any]) -> list[str]:
     draws = sorted(row["trials"] for row in result["rows"] if row["run"] == "uniform")
     told = ", ".join(f"{name} {value:g}" for name, value in result["options"].items())
     names = {"scout": f"`{result['searcher']}`", "options": f"with {told}"}
-    who = {"long": "ours, long", "helion": "Helion's", "helion_full": "Helion's, full effort"}
-    who |= {"scout": "ours", "options": f"ours, {names['options']}", "uniform": "a uniform draw"}
+    goes = 1 + len(result.get("resumed", ()))
+    long = f"ours, {names['options']}" if told else "ours"
+    who = {"scout": "ours", "options": long, "long": f"{long}, long", "uniform": "a uniform draw"}
+    who |= {"helion": "Helion's", "helion_full": "Helion's, full effort"}
     lines = [
-        f"In Helion {result['helion']}'s own spaces: `{result['searcher']}` (as it is, and with "
-        f"{told}) and Helion's LFBOTree (quick effort) choose configs of Helion's kernels. The "
-        f"same workers generate, compile ({' or '.join(map(str, lanes))} lanes), check and time "
+        f"In Helion {result['helion']}'s own spaces: {names['scout']} (as it is"
+        f"{f', and with {told}' if told else ''}) and Helion's LFBOTree (quick effort) choose "
+        "configs of Helion's kernels. The same workers generate, compile "
+        f"({' or '.join(map(str, lanes))} lanes), check and time "
         "them, so only the search differs; all start from the same default and compiler seeds. "
         "Ours gets as many configs as Helion's run of that seed; medians over seeds of one final "
         "race of all winners; at equal seconds, of what both read when the quicker one ended. "
         "Best: of all runs, longer ones "
         f"and uniform draws among them. Quantile: the share of {' or '.join(map(str, draws))} "
-        "uniform draws at least as fast. `-`: none drawn.",
+        "uniform draws at least as fast. `-`: none drawn. Rows were measured in "
+        f"{goes} {'goes' if goes > 1 else 'go'}, on GPUs of one kind, not always the same card, "
+        "the race in the last: a ratio at equal seconds may be of two cards.",
         "",
         "| kernel | configs in the space | ours | seeds | configs tried | failed, ours / Helion's "
         "| seconds | µs, ours / Helion's | ratio, equal configs | ratio, equal seconds | "

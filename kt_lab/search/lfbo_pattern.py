@@ -30,7 +30,7 @@ class LFBOPatternOptions(ScreenedOptions):
         0.10, "Share of the readings that the forest learns as good.", low=0.0, high=1.0
     )
     patience: int = option(
-        1, "Steps in all without a gain per descent.", unit="generations", low=0, high=1000
+        1, "Gainless steps that a descent survives in all.", unit="generations", low=0, high=1000
     )
     similarity_penalty: float = option(
         1.0, "Weight of unlikeness among the selected neighbours.", low=0.0, high=1000.0

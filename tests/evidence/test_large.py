@@ -265,6 +265,10 @@ def test_ratios_are_of_the_race_and_of_equal_seconds_and_quantiles_of_the_draws(
     assert row["equal_ratio"] == pytest.approx(8 / 7)
     assert (row["best_us"], row["best_run"]) == (5.1, "scout")
     assert any("matmul" in line and "0.718" in line for line in large_lines(result))
+    assert "measured in 1 go," in large_lines(result)[0]
+    again = large_lines(result | {"resumed": [{}], "options": {}})[0]
+    assert "measured in 2 goes" in again
+    assert "and with" not in again
 
 
 def test_what_was_held_is_nothing_before_the_first_reading(result):
