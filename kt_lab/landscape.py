@@ -215,17 +215,17 @@ class Landscape:
             arrays[name] = pa.array(frame[name].astype(dtype), from_pandas=True)
         arrays["samples_us"] = pa.array(frame["samples_us"].map(list), pa.list_(pa.float32()))
         arrays["visit"] = pa.array(frame["visit"].map(list), pa.list_(pa.int8()))
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        target = path.with_suffix(".parquet")
-        partial = path.with_suffix(".parquet.partial")
+        target = Path(path).with_suffix(".parquet")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(".parquet.partial")
         write_table(arrays, partial)
         digest = hashlib.sha256(partial.read_bytes()).hexdigest()
         manifest = self.manifest | {"schema": SCHEMA, "sha256": digest, "configs": len(frame)}
         os.replace(partial, target)
-        partial = path.with_suffix(".json.partial")
-        partial.write_text(json.dumps(manifest, indent=1, default=str) + "\n")
-        os.replace(partial, path.with_suffix(".json"))
+        partial = target.with_suffix(".json.partial")
+        facts = [f"{json.dumps(k)}: {json.dumps(v, default=str)}" for k, v in manifest.items()]
+        partial.write_text("{\n" + ",\n".join(facts) + "\n}\n")
+        os.replace(partial, target.with_suffix(".json"))
         return target
 
     @classmethod

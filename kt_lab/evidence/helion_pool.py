@@ -55,12 +55,17 @@ class Pool(Closing):
         self.lanes, self._folder, self._runs = lanes, folder, 0
         self.begin()
 
-    def begin(self) -> None:
-        """Starts a run: nothing is known or compiled, and the clock is at zero."""
+    def begin(self, *, most_s: float | None = None) -> None:
+        """Starts a run: nothing is known or compiled, and the clock is at zero.
+
+        Args:
+            most_s: Seconds that compiling may take, if not less by what others took; None: 8.
+        """
         if self._runs:
             while self._compiling.next() or self._timing.next():
                 pass  # what the run before had under way
         self._runs += 1
+        self._most_s = most_s or _MOST_S
         self._cache = str(self._folder / str(self._runs))
         self._rule, self._best_us = Repetitions(), math.inf
         self._ready: deque[tuple[Any, dict]] = deque()
@@ -123,9 +128,9 @@ class Pool(Closing):
 
     def _limit_s(self) -> float:
         if len(self._compile_s) < _SEEN:
-            return _MOST_S
+            return self._most_s
         slow = sorted(self._compile_s)[int(0.9 * len(self._compile_s))]
-        return min(_MOST_S, max(_LEAST_S, _SLOWER * slow))
+        return min(self._most_s, max(_LEAST_S, _SLOWER * slow))
 
     def _task(self, code: str) -> dict[str, Any]:
         return {"code": code, "cache": self._cache, "again": False}
@@ -190,9 +195,9 @@ class PooledRunner:
 
     live = True
 
-    def __init__(self, pool: Pool, space: Any):
-        """Begins a run."""
-        pool.begin()
+    def __init__(self, pool: Pool, space: Any, *, most_s: float | None = None):
+        """Begins a run; see `Pool.begin`."""
+        pool.begin(most_s=most_s)
         self._pool, self._space = pool, space
         self._asked: dict[int, Proposal] = {}
         self._tags = 0

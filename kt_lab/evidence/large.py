@@ -3,10 +3,11 @@
 Both choose configs of Helion's kernel, and both have them generated, compiled, checked and timed
 by the same workers (`kt_lab.evidence.helion_pool`): what differs is the search. Helion's runs as
 its users get it, its class with its effort profile, its priors and its generator of configs; it
-says when it is done, and ours of that seed gets as many configs. No optimum is known: the
-reference is the best of all runs, of two runs of ten times the budget among them, and of uniform
-draws. All that won is timed in alternation in one process in the end. The GPU is the first that
-CUDA_VISIBLE_DEVICES names.
+says when it is done. Ours of that seed goes on until it has had as many configs and as many
+seconds, and is judged by what it held at each. No optimum is known: the reference is the best of
+all runs, of two runs of ten times the budget among them, and of uniform draws. All that won is
+timed in alternation in one process in the end. The GPU is the first that CUDA_VISIBLE_DEVICES
+names.
 """
 
 import argparse
@@ -24,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from kt_lab.budget import Budget
+from kt_lab.budget import Budget, Left, Spent
+from kt_lab.errors import UsageError
 from kt_lab.evidence.beside_helion import OPERATIONS, execute
 from kt_lab.evidence.large_tables import report
 from kt_lab.evidence.resuming import Rows
@@ -32,13 +34,13 @@ from kt_lab.prior import Prior, PriorReading
 from kt_lab.provenance import provenance
 from kt_lab.runners.workers import usable_cores
 from kt_lab.search import make_searcher
-from kt_lab.trial import OK
+from kt_lab.trial import OK, Trial
 from kt_lab.tune import tune
 
 __all__ = ["add_arguments", "report", "run"]
 
 _DEFAULT_OPS = ("int4_gemm", "matmul", "layer_norm", "swiglu")
-_TRIALS = 65  # of a seed that Helion has not run
+_DRAW_S = 4.0  # the most that compiling a uniform draw may take: hundreds of them take longer
 _LEAST_S = {"helion": 25, "scout": 25, "options": 25, "race": 40}  # a run that gets less waits
 _LONG_S = 50
 _RACE_S = 75  # kept for the race
@@ -53,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--long-s", type=float, default=100, help="of each long run, at most")
     parser.add_argument("--times", type=int, default=10, help="budget of the two long runs")
     parser.add_argument("--uniform", type=int, default=1000, help="draws from the whole space")
+    parser.add_argument("--uniform-s", type=float, default=220, help="for them, at most")
     parser.add_argument("--lanes", type=int, help="compile workers; default: cores but two")
     parser.add_argument("--rounds", type=int, default=20, help="of the final race")
     parser.add_argument("--deadline-s", type=float, default=540, help="for the whole command")
@@ -127,17 +130,18 @@ class _Lab(ExitStack):
     def do(self, key: Mapping[str, Any], rows: Sequence[Mapping]) -> dict[str, Any]:
         """Does one run; returns its row."""
         kind, seed = key["run"], key["seed"]
-        told = {r["seed"]: r for r in rows if (r["op"], r["run"]) == (self._op, "helion")}
-        trials = told[seed]["trials"] if seed in told else _TRIALS
+        helion = {"op": self._op, "run": "helion", "seed": seed}.items()
+        rival = next((row for row in rows if helion <= row.items()), None)
         began = time.perf_counter()
-        long = {"long": trials * self._args.times, "uniform": self._args.uniform}
         if kind == "helion":
             found = self._helions("quick", Budget(seconds=self._args.long_s), seed)
+        elif rival is None:
+            raise UsageError(f"{self._op}: Helion's run of seed {seed} comes first, found none")
         elif kind == "helion_full":
-            found = self._helions("full", Budget(long["long"], self._args.long_s), seed)
+            times = self._args.times * rival["trials"]
+            found = self._helions("full", Budget(times, self._args.long_s), seed)
         else:
-            budget = Budget(long.get(kind, trials), self._args.long_s)
-            found = self._ours(kind, budget, seed)
+            found = self._ours(kind, rival, seed)
         return found | {
             "startup_s": round(self._startup_s, 2),
             "lanes": self._pool.lanes,
@@ -153,54 +157,106 @@ class _Lab(ExitStack):
         )
         return as_row(told) | ({"picked": picked} if picked else {})
 
-    def _ours(self, kind: str, budget: Budget, seed: int) -> dict[str, Any]:
+    def _ours(self, kind: str, rival: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """Runs a searcher of kt_lab; it knows what Helion's compiler would try first."""
         from kt_lab.evidence.helion_pool import PooledRunner
 
+        args, limits = self._args, {}
+        paired, drawn = kind in ("scout", "options"), kind == "uniform"
+        if paired:
+            limits = {"trials": rival["trials"], "seconds": rival["elapsed_s"]}
+            budget = _Both(self._pool, **limits)
+        elif drawn:
+            budget = Budget(args.uniform, args.uniform_s)
+        else:
+            budget = Budget(args.times * rival["trials"], args.long_s)
         key = OPERATIONS[self._op]
         seeds = [PriorReading(config, None, key, "helion") for config in self._space.seeds]
         searcher = make_searcher(
-            "random" if kind == "uniform" else self._args.searcher,
+            "random" if drawn else args.searcher,
             self._space.space,
             seed=seed,
-            budget=budget,
             prior=Prior(tuple(seeds)),
-            **(self._args.options if kind in ("options", "long") else {}),
+            **(args.options if kind in ("options", "long") else {}),
         )
-        history = tune(searcher, PooledRunner(self._pool, self._space), budget=budget)
+        runner = PooledRunner(self._pool, self._space, most_s=_DRAW_S if drawn else None)
+        history = tune(searcher, runner, budget=budget, on_trial=budget.note if paired else None)
         told = [
-            (t.elapsed_s, t.status, t.latency_us, self._space.helion(t.config))
-            if t.status == OK
-            else (t.elapsed_s, t.status, None, None)
-            for t in history
+            (t.elapsed_s, t.status, t.latency_us, self._helion(t), t.proposal.id) for t in history
         ]
-        return as_row(told) | {
-            "search_s": round(max((t.search_s for t in history), default=0.0), 3)
-        }
+        row = as_row(told, **limits)
+        if drawn:
+            row["readings_us"] = [round(us, 3) if ok == OK else None for _, ok, us, *_ in told]
+        return row | {"search_s": round(max((t.search_s for t in history), default=0.0), 3)}
+
+    def _helion(self, trial: Trial) -> Any:
+        return self._space.helion(trial.config) if trial.status == OK else None
 
 
-def as_row(told: Sequence[tuple]) -> dict[str, Any]:
-    """Returns what is stored of a run, from (seconds, status, microseconds, config) of its trials.
+class _Both:
+    """The budget of a run that must have had as many trials and as many seconds as another."""
+
+    seconds = None  # no trial is too late
+
+    def __init__(self, clock: Any, *, trials: int, seconds: float):
+        """Takes what has `now`, seconds of the wall since the run began."""
+        self._clock, self._trials, self._until_s, self._told = clock, trials, seconds, 0
+
+    def note(self, _: Trial) -> None:
+        """Counts a trial."""
+        self._told += 1
+
+    def left(self, _: Spent) -> Left:
+        """Returns nothing once both are reached, and no limit before."""
+        enough = self._told >= self._trials and self._clock.now >= self._until_s
+        return Left(*(2 * (0.0 if enough else math.inf,)))
+
+
+def as_row(
+    told: Sequence[tuple], *, trials: int | None = None, seconds: float = math.inf
+) -> dict[str, Any]:
+    """Returns what is stored of a run.
+
+    Args:
+        told: (seconds, status, microseconds, config) of its trials as they finished, of ours with
+            the number of the proposal, from 0.
+        trials: As many as another run had; None: there is none to compare with.
+        seconds: As many as that took.
 
     Returns:
-        trials; elapsed_s of the last; statuses, how many of each; readings_us in order, None for
-        what failed; bests: [trials so far, elapsed_s, microseconds] of each incumbent; config,
-        the last one's.
+        trials; elapsed_s of the last; statuses, how many of each; bests: [trials so far,
+        elapsed_s, microseconds] of each incumbent; config, the last one's. Beside another run:
+        as_many, the incumbent of the first so many proposals, and as_long, that after so many
+        seconds, each with config (None: nothing worked), trials told and elapsed_s of the last.
     """
+    found = _held(told)
+    statuses = [status for _, status, *_ in told]
+    row = {
+        "trials": len(told),
+        "elapsed_s": found["elapsed_s"],
+        "statuses": {name: statuses.count(name) for name in sorted(set(statuses))},
+        "bests": found["bests"],
+        "config": found["config"],
+    }
+    if trials is not None:
+        parts = {
+            "as_many": [t for t in told if t[4] < trials],
+            "as_long": [t for t in told if t[0] <= seconds],
+        }
+        for name, part in parts.items():
+            row[name] = {k: v for k, v in _held(part).items() if k != "bests"}
+    return row
+
+
+def _held(told: Sequence[tuple]) -> dict[str, Any]:
+    """Returns the last incumbent's config, all incumbents, and how much it took."""
     best_us, bests, best = math.inf, [], None
-    for number, (elapsed_s, status, us, config) in enumerate(told, start=1):
+    for number, (elapsed_s, status, us, config, *_) in enumerate(told, start=1):
         if status == OK and us < best_us:
             best_us, best = us, dict(config)
             bests.append([number, round(elapsed_s, 3), round(us, 3)])
-    statuses = [status for _, status, *_ in told]
-    return {
-        "trials": len(told),
-        "elapsed_s": round(told[-1][0], 3) if told else 0.0,
-        "statuses": {name: statuses.count(name) for name in sorted(set(statuses))},
-        "readings_us": [round(us, 3) if status == OK else None for _, status, us, _ in told],
-        "bests": bests,
-        "config": best,
-    }
+    elapsed_s = round(told[-1][0], 3) if told else 0.0
+    return {"config": best, "trials": len(told), "elapsed_s": elapsed_s, "bests": bests}
 
 
 # -- the race -------------------------------------------------------------------------------------
@@ -209,14 +265,18 @@ def as_row(told: Sequence[tuple]) -> dict[str, Any]:
 def contenders(rows: Sequence[Mapping[str, Any]], op: str) -> list[dict[str, Any]]:
     """Returns what is timed in the end: what each run ended with, by a name.
 
-    That is its last incumbent, or what Helion's search chose, having timed the best again.
+    That is its last incumbent, or what Helion's search chose, having timed the best again; of
+    ours beside Helion's what it held after as many configs, and after as many seconds ("/s").
     """
     found = [{"name": "torch", "side": "torch", "config": {}}]
     for row in rows:
-        if row["op"] == op and row.get("bests"):
-            name = f"{row['run']}/{row['seed']}"
-            config = row.get("picked", row["config"])
-            found.append({"name": name, "side": "helion", "config": config})
+        if row["op"] != op or not row.get("bests"):
+            continue
+        name = f"{row['run']}/{row['seed']}"
+        ends = {name: row.get("picked", row["config"])}
+        if "as_many" in row:
+            ends = {name: row["as_many"]["config"], f"{name}/s": row["as_long"]["config"]}
+        found += [{"name": n, "side": "helion", "config": c} for n, c in ends.items() if c]
     return found
 
 

@@ -18,12 +18,6 @@ def raced_us(result: Mapping[str, Any], op: str, *, timer: str = TIMER) -> dict[
     return dict(zip(race.get("names", ()), race.get("medians_us", {}).get(timer, ()), strict=True))
 
 
-def held_us(row: Mapping[str, Any], seconds: float) -> float:
-    """Returns the reading of a run's incumbent after so many seconds; inf: it had none."""
-    held = [us for _, elapsed_s, us in row["bests"] if elapsed_s <= seconds]
-    return held[-1] if held else np.inf
-
-
 def runs_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFrame:
     """Returns a row per run of a raced operation.
 
@@ -33,10 +27,10 @@ def runs_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFrame
 
     Returns:
         op, run, seed, trials, elapsed_s, failed (share of trials); end_us, what it ended with, as
-        the race timed it (inf: nothing that was right); equal_us and helion_us, the readings that
-        it and Helion's run of the seed held when the quicker of the two had ended; best_us, the
-        best of the race; quantile: the share of uniform draws that read at most end_us, failures
-        among the others; NaN without draws.
+        the race timed it (inf: nothing that was right), of ours beside Helion's after as many
+        configs; there also long_us, what it held after as many seconds, and long_trials;
+        best_us, the best of the race; quantile: the share of uniform draws that read at most
+        end_us, those without a reading among the others; NaN without draws.
     """
     rows = []
     for op in dict.fromkeys(row["op"] for row in result["rows"]):
@@ -47,16 +41,17 @@ def runs_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFrame
             continue
         drawn = next((r["readings_us"] for r in own if r["run"] == "uniform"), [])
         drawn = np.array([np.inf if t is None else t for t in drawn], dtype=float)
-        helion = {r["seed"]: r for r in own if r["run"] == "helion"}
         for row in own:
-            end = us.get(f"{row['run']}/{row['seed']}", np.inf)
-            rival = helion.get(row["seed"], row)
-            ends_s = min(row["elapsed_s"], rival["elapsed_s"])
+            name = f"{row['run']}/{row['seed']}"
+            end = us.get(name, np.inf)
+            spent = row.get("as_many", row)
+            long = row.get("as_long", {"trials": np.nan})
             rows.append(
-                {name: row[name] for name in ("op", "run", "seed", "trials", "elapsed_s")}
+                {name: row[name] for name in ("op", "run", "seed")}
+                | {name: spent[name] for name in ("trials", "elapsed_s")}
                 | {"failed": 1 - row["statuses"].get("ok", 0) / max(1, row["trials"])}
-                | {"end_us": end, "best_us": min(known)}
-                | {"equal_us": held_us(row, ends_s), "helion_us": held_us(rival, ends_s)}
+                | {"end_us": end, "best_us": min(known), "long_trials": long["trials"]}
+                | {"long_us": us.get(f"{name}/s", np.inf)}
                 | {"quantile": float((drawn <= end).mean()) if len(drawn) else np.nan}
             )
     return pd.DataFrame(rows)
@@ -67,9 +62,9 @@ def large_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFram
 
     Returns:
         kernel, run (of OURS), size (of the space, aliases included), seeds; `ours_` and `helion_`
-        trials, elapsed_s, failed, end_us and quantile; end_ratio (equal configs), equal_ratio
-        (equal seconds) and seconds_ratio, ours / Helion's, < 1 is better; best_us, and best_run,
-        who found it.
+        trials, elapsed_s, failed, end_us and quantile; long_trials and long_us of ours after
+        Helion's seconds; end_ratio (equal configs) and equal_ratio (equal seconds), ours /
+        Helion's, < 1 is better; best_us, and best_run, who found it.
     """
     runs = runs_table(result, timer=timer)
     rows = []
@@ -83,11 +78,13 @@ def large_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFram
         for side, found in (("ours", ours), ("helion", helion)):
             for name in ("trials", "elapsed_s", "failed", "end_us", "quantile"):
                 row[f"{side}_{name}"] = float(found[name].median())
+        row |= {name: float(ours[name].median()) for name in ("long_trials", "long_us")}
         row["end_ratio"] = row["ours_end_us"] / row["helion_end_us"]
-        row["equal_ratio"] = ours["equal_us"].median() / ours["helion_us"].median()
-        row["seconds_ratio"] = row["ours_elapsed_s"] / row["helion_elapsed_s"]
-        all_of_it = runs[runs["op"] == op]
-        best = all_of_it.loc[all_of_it["end_us"].idxmin()]
+        row["equal_ratio"] = row["long_us"] / row["helion_end_us"]
+        all_of_it = runs[runs["op"] == op].assign(
+            least_us=lambda t: t[["end_us", "long_us"]].min(axis=1)
+        )
+        best = all_of_it.loc[all_of_it["least_us"].idxmin()]
         rows.append(row | {"best_us": best["best_us"], "best_run": best["run"]})
     return pd.DataFrame(rows)
 
@@ -95,37 +92,25 @@ def large_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFram
 def large_lines(result: Mapping[str, Any]) -> list[str]:
     """Returns the README's lines."""
     table = large_table(result)
-    lanes = sorted({row["lanes"] for row in result["rows"] if "lanes" in row})
-    draws = sorted(row["trials"] for row in result["rows"] if row["run"] == "uniform")
     told = ", ".join(f"{name} {value:g}" for name, value in result["options"].items())
     names = {"scout": f"`{result['searcher']}`", "options": f"with {told}"}
-    goes = 1 + len(result.get("resumed", ()))
     long = f"ours, {names['options']}" if told else "ours"
     who = {"scout": "ours", "options": long, "long": f"{long}, long", "uniform": "a uniform draw"}
     who |= {"helion": "Helion's", "helion_full": "Helion's, full effort"}
     lines = [
-        f"In Helion {result['helion']}'s own spaces: {names['scout']} (as it is"
-        f"{f', and with {told}' if told else ''}) and Helion's LFBOTree (quick effort) choose "
-        "configs of Helion's kernels. The same workers generate, compile "
-        f"({' or '.join(map(str, lanes))} lanes), check and time "
-        "them, so only the search differs; all start from the same default and compiler seeds. "
-        "Ours gets as many configs as Helion's run of that seed; medians over seeds of one final "
-        "race of all winners; at equal seconds, of what both read when the quicker one ended. "
-        "Best: of all runs, longer ones "
-        f"and uniform draws among them. Quantile: the share of {' or '.join(map(str, draws))} "
-        "uniform draws at least as fast. `-`: none drawn. Rows were measured in "
-        f"{goes} {'goes' if goes > 1 else 'go'}, on GPUs of one kind, not always the same card, "
-        "the race in the last: a ratio at equal seconds may be of two cards.",
+        _about(result, f"{names['scout']}{f' (as it is, and with {told})' if told else ''}"),
         "",
-        "| kernel | configs in the space | ours | seeds | configs tried | failed, ours / Helion's "
-        "| seconds | µs, ours / Helion's | ratio, equal configs | ratio, equal seconds | "
-        "quantile, ours / Helion's | µs, best (whose) |",
+        "| kernel | configs in the space | ours | seeds | configs, and ours in Helion's seconds "
+        "| failed, ours / Helion's | seconds | µs: ours at equal configs, at equal seconds / "
+        "Helion's | ratio, equal configs | ratio, equal seconds | quantile, ours / Helion's "
+        "| µs, best (whose) |",
         "| --- " * 12 + "|",
     ]
     lines += [
-        f"| {r.kernel} | {r.size:.0e} | {names[r.run]} | {r.seeds} | {r.ours_trials:.0f} | "
-        f"{r.ours_failed:.0%} / {r.helion_failed:.0%} | {r.ours_elapsed_s:.1f} / "
-        f"{r.helion_elapsed_s:.1f} | {r.ours_end_us:.2f} / {r.helion_end_us:.2f} | "
+        f"| {r.kernel} | {r.size:.0e} | {names[r.run]} | {r.seeds} | {r.ours_trials:.0f}, "
+        f"{r.long_trials:.0f} | {r.ours_failed:.0%} / {r.helion_failed:.0%} | "
+        f"{r.ours_elapsed_s:.1f} / {r.helion_elapsed_s:.1f} | {r.ours_end_us:.2f}, "
+        f"{r.long_us:.2f} / {r.helion_end_us:.2f} | "
         f"{r.end_ratio:.3f} | {r.equal_ratio:.3f} | {_share(r.ours_quantile)} / "
         f"{_share(r.helion_quantile)} | {r.best_us:.2f} ({who[r.best_run]}) |"
         for r in table.itertuples()
@@ -137,6 +122,32 @@ def large_lines(result: Mapping[str, Any]) -> list[str]:
     ]
     count = table["kernel"].nunique()
     return [*lines, "", f"Geomeans over {count} kernels (low to high): {'; '.join(means)}."]
+
+
+def _about(result: Mapping[str, Any], ours: str) -> str:
+    rows = result["rows"]
+    lanes = sorted({row["lanes"] for row in rows if "lanes" in row})
+    draws = [row for row in rows if row["run"] == "uniform"]
+    count = sorted({row["trials"] for row in draws})
+    lost = [row["statuses"].get("timeout", 0) / row["trials"] for row in draws]
+    quantile = (
+        f"Quantile: the share of {' or '.join(map(str, count))} uniform draws at least as fast; "
+        f"{min(lost):.0%} to {max(lost):.0%} of them took too long to compile and count among the "
+        "others. "
+        if draws
+        else ""
+    )
+    goes = 1 + len(result.get("resumed", ()))
+    return (
+        f"In Helion {result['helion']}'s own spaces: {ours} and Helion's LFBOTree (quick effort) "
+        "choose configs of Helion's kernels. The same workers generate, compile "
+        f"({' or '.join(map(str, lanes))} lanes), check and time "
+        "them, so only the search differs; all start from the same default and compiler seeds. "
+        "Ours is judged after as many configs as Helion's run of that seed, and after as many "
+        "seconds; medians over seeds of one final race of all winners. Best: of all runs, longer "
+        f"ones and uniform draws among them. {quantile}`-`: none drawn. Rows were measured in "
+        f"{goes} {'goes' if goes > 1 else 'go'}, on GPUs of one kind."
+    )
 
 
 def _share(value: float) -> str:

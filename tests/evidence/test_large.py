@@ -9,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from kt_lab.budget import Budget
+from kt_lab.budget import Budget, Left, Spent
 from kt_lab.evidence import large
 from kt_lab.evidence.helion_pool import Pool, PooledRunner
 from kt_lab.evidence.large_tables import (
-    held_us,
     large_lines,
     large_table,
     raced_us,
@@ -206,39 +205,79 @@ def test_it_goes_on_where_it_stopped_and_races_again_what_has_come(tmp_path, mon
     assert len(races) == 2
 
 
+# -- runs -----------------------------------------------------------------------------------------
+
+
+def test_a_run_beside_another_is_judged_after_as_many_configs_and_after_as_many_seconds():
+    told = [
+        (1.0, "ok", 9.0, {"x": 0}, 0),
+        (2.0, "ok", 7.0, {"x": 2}, 2),  # proposed third
+        (3.0, "timeout", None, None, 1),
+        (4.0, "ok", 5.0, {"x": 3}, 3),
+        (6.0, "ok", 4.0, {"x": 4}, 4),
+    ]
+    row = large.as_row(told, trials=2, seconds=4.5)
+    assert row["as_many"] == {"config": {"x": 0}, "trials": 2, "elapsed_s": 3.0}
+    assert row["as_long"] == {"config": {"x": 3}, "trials": 4, "elapsed_s": 4.0}
+    assert (row["trials"], row["config"], row["bests"][-1]) == (5, {"x": 4}, [5, 6.0, 4.0])
+    nothing = large.as_row([told[2]], trials=2, seconds=0.5)
+    assert nothing["as_many"] == {"config": None, "trials": 1, "elapsed_s": 3.0}
+    assert nothing["as_long"] == {"config": None, "trials": 0, "elapsed_s": 0.0}
+
+
+def test_a_run_ends_when_it_has_had_the_trials_and_the_seconds():
+    class Clock:
+        now = 0.0
+
+    both = large._Both(Clock, trials=2, seconds=5.0)
+    Clock.now = 9.0
+    assert both.left(Spent(1, 9.0)).seconds == math.inf
+    both.note(None), both.note(None)
+    assert both.left(Spent(3, 9.0)) == Left(0.0, 0.0)
+    Clock.now = 4.9
+    assert both.left(Spent(3, 9.0)).trials == math.inf
+
+
+def test_ours_goes_on_until_it_has_had_what_helions_run_had(pool):
+    class Space:
+        space = ParameterSpace(
+            [Integer("x", 0, 9), Integer("slow", 0, 9)], default={"x": 0, "slow": 0}
+        )
+
+        def helion(self, config):
+            return {"x": config["x"], "slow": 0.01 * config["slow"]}
+
+    runner = PooledRunner(pool, Space())
+    both = large._Both(pool, trials=5, seconds=0.3)
+    searcher = make_searcher("random", Space.space, seed=0)
+    history = tune(searcher, runner, budget=both, on_trial=both.note)
+    assert len(history) >= 5
+    assert history[-1].elapsed_s >= 0.25
+
+
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def run_row(run, seed, bests, *, elapsed_s, readings=None):
-    readings = readings or [us for _, _, us, _ in bests]
-    configs = [config for *_, config in bests]
-    good = sum(us is not None for us in readings)
-    return {
-        "op": "matmul",
-        "run": run,
-        "seed": seed,
-        "trials": len(readings),
-        "elapsed_s": elapsed_s,
-        "statuses": {"ok": good, "timeout": len(readings) - good},
-        "readings_us": readings,
-        "bests": [best[:3] for best in bests],
-        "config": configs[-1] if configs else None,
-        "size": 4e14,
-        "lanes": 8,
-    }
+def run_row(run, seed, told, **limits):
+    row = {"op": "matmul", "run": run, "seed": seed, "size": 4e14, "lanes": 8}
+    return row | large.as_row(told, **limits)
+
+
+FIRST, SECOND, THIRD = ({"block_sizes": [n]} for n in (1, 2, 4))
 
 
 @pytest.fixture
 def result():
-    first, second, third = ({"block_sizes": [n]} for n in (1, 2, 4))
+    own = [(2.0, "ok", 8.0, FIRST, 0), (3.0, "ok", 6.0, SECOND, 2), (12.0, "ok", 5.0, THIRD, 1)]
     rows = [
-        run_row("helion", 0, [[1, 1.0, 9.0, first], [5, 8.0, 7.0, second]], elapsed_s=9.0),
-        run_row("scout", 0, [[1, 2.0, 8.0, first], [4, 12.0, 5.0, third]], elapsed_s=12.5),
-        run_row("uniform", 0, [[2, 1, 6.0, second]], elapsed_s=5, readings=[None, 6.0, 50.0, 5.2]),
+        run_row("helion", 0, [(1.0, "ok", 9.0, FIRST), (8.0, "ok", 7.0, SECOND)]),
+        run_row("scout", 0, own, trials=2, seconds=9.0),
+        run_row("uniform", 0, [(1, "ok", 6.0, SECOND), *3 * [(2, "timeout", None, None)]]),
     ]
-    names = ["torch", "helion/0", "scout/0", "uniform/0"]
+    rows[2]["readings_us"] = [None, 6.0, 50.0, 5.2]
+    names = ["torch", "helion/0", "scout/0", "scout/0/s", "uniform/0"]
     race = {"op": "matmul", "run": "race", "seed": 0, "names": names}
-    race |= {"medians_us": {"events": [4.0, 7.1, 5.1, 6.0]}, "wrong": {}, "rounds": 20}
+    race |= {"medians_us": {"events": [4.0, 7.1, 5.1, 6.2, 6.0]}, "wrong": {}, "rounds": 20}
     facts = {"searcher": "scout", "options": {"near": 0.9}, "times": 10, "uniform": 4}
     return facts | {"helion": "1.4.0", "rows": [*rows, race]}
 
@@ -248,32 +287,31 @@ def test_the_race_times_what_each_run_ended_with(result):
     found = {c["name"]: c["config"] for c in large.contenders(result["rows"], "matmul")}
     assert found == {
         "torch": {},
-        "helion/0": {"block_sizes": [1]},
-        "scout/0": {"block_sizes": [4]},
-        "uniform/0": {"block_sizes": [2]},
+        "helion/0": FIRST,
+        "scout/0": THIRD,
+        "scout/0/s": SECOND,
+        "uniform/0": SECOND,
     }
-    assert large.contenders([run_row("scout", 0, [], elapsed_s=0.0)], "matmul")[1:] == []
+    assert large.contenders([run_row("scout", 0, [])], "matmul")[1:] == []
 
 
-def test_ratios_are_of_the_race_and_of_equal_seconds_and_quantiles_of_the_draws(result):
+def test_ratios_are_of_the_race_and_quantiles_of_the_draws(result):
     runs = runs_table(result).set_index("run")
-    assert runs.loc["scout", ["equal_us", "helion_us"]].tolist() == [8.0, 7.0]  # after 9 s
+    assert runs.loc["scout", ["end_us", "long_us"]].tolist() == [5.1, 6.2]
+    assert runs.loc["scout", ["trials", "long_trials"]].tolist() == [2, 2]
     assert runs.loc["scout", "quantile"] == 0.0
     assert runs.loc["helion", "quantile"] == 0.5  # of four draws, one of which failed
     (row,) = large_table(result).to_dict("records")
     assert row["end_ratio"] == pytest.approx(5.1 / 7.1)
-    assert row["equal_ratio"] == pytest.approx(8 / 7)
+    assert row["equal_ratio"] == pytest.approx(6.2 / 7.1)
     assert (row["best_us"], row["best_run"]) == (5.1, "scout")
-    assert any("matmul" in line and "0.718" in line for line in large_lines(result))
-    assert "measured in 1 go," in large_lines(result)[0]
+    lines = large_lines(result)
+    assert any("matmul" in line and "0.718" in line and "0.873" in line for line in lines)
+    assert "75% to 75% of them took too long" in lines[0]
+    assert "measured in 1 go," in lines[0]
     again = large_lines(result | {"resumed": [{}], "options": {}})[0]
     assert "measured in 2 goes" in again
     assert "and with" not in again
-
-
-def test_what_was_held_is_nothing_before_the_first_reading(result):
-    held = [held_us(result["rows"][1], seconds) for seconds in (1.9, 2.0, 12.5)]
-    assert held == [np.inf, 8.0, 5.0]
 
 
 def test_a_winner_that_turns_out_wrong_ends_with_nothing(result):

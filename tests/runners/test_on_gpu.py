@@ -1,0 +1,33 @@
+"""A live search on several GPUs of one host; needs two of one kind."""
+
+from contextlib import closing
+
+import pytest
+
+from kt_lab.budget import Budget
+from kt_lab.kernels import get_workload
+from kt_lab.recipes import gpu_uuids
+from kt_lab.runners.several import several_gpus
+from kt_lab.search import make_searcher
+from kt_lab.tune import tune
+
+TRIALS = 80
+
+
+@pytest.mark.gpu
+def test_two_gpus_share_a_search_and_each_reads_the_control():
+    if len(gpu_uuids()) < 2:
+        pytest.skip("needs two GPUs")
+    workload = get_workload("softmax/4096x640")
+    with closing(several_gpus(workload, devices=(0, 1), every=10)) as runner:
+        searcher = make_searcher("scout", runner.space, seed=0)
+        history = tune(searcher, runner, budget=Budget(trials=TRIALS))
+        told = runner.facts["devices"]
+    assert len(history) == TRIALS
+    assert len({trial.config for trial in history}) == TRIALS
+    assert history.count("ok") > TRIALS / 2
+    by = [trial.measurement.info["device"] for trial in history]
+    assert {len(told), len(set(by))} == {2}
+    assert set(by) == set(told)
+    assert min(map(by.count, told)) >= TRIALS // 5
+    assert all(abs(row["offset"]) < 0.1 for row in told.values())
