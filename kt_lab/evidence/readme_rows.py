@@ -100,14 +100,15 @@ def record_scaling(result: Mapping[str, Any]) -> Row:
     """Returns how recordings gain from several GPUs."""
     found = recordings.table(result["rows"])
     told = [
-        f"{row.speedup:.2f} on {row.gpus} ({row.efficiency:.0%})"
-        for row in found.iloc[1:].itertuples()
+        f"{row.speedup:.2f} on {row.gpus} ({row.efficiency:.0%}) of {row.configs:,} configs with "
+        f"{row.each} compile processes each"
+        for row in found.itertuples()
+        if row.gpus > found["gpus"].min()
     ]
     least = min(row["spearman"] for row in result["agreement"])
     return (
-        f"speed-up of recording {found['configs'].iloc[0]:,} configs of {result['workload']} on "
-        f"several {found['gpu'].iloc[0].upper()}",
-        f"{', '.join(told)}; Spearman with one GPU's {least:.4f}",
+        f"speed-up of recording {result['workload']} on several {found['gpu'].iloc[0].upper()}",
+        f"{'; '.join(told)}; Spearman with one GPU's {least:.4f}",
         "evidence record_scaling",
     )
 

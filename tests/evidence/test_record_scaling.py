@@ -23,13 +23,17 @@ def test_a_recording_on_two_gpus_is_measured_and_compared_with_one(tmp_path, mon
     rows, latencies = [], []
     for gpus in (1, 2):
         options = RecordOptions(
-            devices=tuple(range(gpus)), slices=True, limit=30, compile_workers=2, contention=0
+            devices=tuple(range(gpus)),
+            slices=True,
+            limit=30,
+            compile_workers=2 * gpus,
+            contention=0,
         )
         folder = tmp_path / str(gpus)
         row, latency_us = record_scaling.measure(
             "softmax/4096x640", folder, options, services=SERVICES
         )
-        rows.append(row | {"gpus": gpus, "workers": 2})
+        rows.append(row | {"gpus": gpus, "workers": 2 * gpus})
         latencies.append(latency_us)
     assert [row["configs"] for row in rows] == [30, 30]
     assert rows[0]["readings"] == rows[1]["readings"] > 30
@@ -42,10 +46,16 @@ def test_a_recording_on_two_gpus_is_measured_and_compared_with_one(tmp_path, mon
 
 
 def test_speed_up_is_over_the_first_row_and_efficiency_per_gpu():
-    rows = [{"gpus": 2, "visits_s": 30.0}, {"gpus": 4, "visits_s": 20.0}]
+    rows = [
+        {"gpus": 2, "workers": 12, "configs": 9, "visits_s": 30.0},
+        {"gpus": 4, "workers": 24, "configs": 9, "visits_s": 20.0},
+        {"gpus": 2, "workers": 24, "configs": 9, "visits_s": 24.0},
+        {"gpus": 4, "workers": 48, "configs": 9, "visits_s": 20.0},
+    ]
     found = record_scaling.table(rows)
-    assert found["speedup"].tolist() == [1.0, 1.5]
-    assert found["efficiency"].tolist() == [1.0, 0.75]
+    assert found["speedup"].tolist() == [1.0, 1.5, 1.0, 1.2]
+    assert found["efficiency"].tolist() == [1.0, 0.75, 1.0, 0.6]
+    assert found["each"].tolist() == [6, 6, 12, 12]
     first, other = np.array([1.0, 2.0, np.inf]), np.array([1.1, 2.2, 3.0])
     (told,) = record_scaling.agreement([first, other])
     assert told == pytest.approx({"spearman": 1.0, "offset": 0.1})
