@@ -94,6 +94,7 @@ class _OneScale(posterior.Scales):
         return posterior.Scales.of(np.zeros_like(groups), weights)
 
 
+_PLAIN = {"effects": 0.0, "near": 0.0}  # what a space that is not listed has besides
 VARIANTS: dict[str, Variant] = {
     WHOLE: Variant("as it is"),
     "1 start": Variant("the default alone precedes the model", {"starts": 1}),
@@ -112,9 +113,11 @@ VARIANTS: dict[str, Variant] = {
         "a curve per parameter, and a quarter as many configs under way",
         {"effects": 0.5, "ahead": 0.25},
     ),
-    "pool of 1024": Variant("candidates are drawn, the space is never listed", {"pool": 1024}),
-    "pool of 256": Variant("few candidates are drawn", {"pool": 256}),
-    "pool of 64": Variant("very few candidates are drawn", {"pool": 64}),
+    "pool of 1024": Variant(
+        "candidates are drawn, the space is never listed", {"pool": 1024} | _PLAIN
+    ),
+    "pool of 256": Variant("few candidates are drawn", {"pool": 256} | _PLAIN),
+    "pool of 64": Variant("very few candidates are drawn", {"pool": 64} | _PLAIN),
     "no quantities": Variant(
         "the model sees the parameters alone, no products of tiles, no sides of laws",
         instead=(
@@ -136,11 +139,23 @@ VARIANTS: dict[str, Variant] = {
     ),
 }
 
+DRAWN: dict[str, Variant] = {
+    "64 drawn, main effects": Variant(
+        "very few candidates, a curve per parameter", {"pool": 64, "near": 0.0}
+    ),
+    "64 drawn, mutants": Variant(
+        "very few candidates, most of them near the best", {"pool": 64, "effects": 0.0}
+    ),
+    "64 drawn, both": Variant("as it searches a space that is too large to list", {"pool": 64}),
+}
+"""Further variants, of what is done where a space is not listed; run when they are asked for."""
+_EVERY = VARIANTS | DRAWN
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what is left out, where, and how often."""
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--variants", nargs="+", choices=_EVERY, default=list(VARIANTS))
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--trials", type=int, default=200)
@@ -168,7 +183,7 @@ def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, A
             args.gpu,
             name,
             WHOLE,
-            tuple(VARIANTS[name].options.items()),
+            tuple(_EVERY[name].options.items()),
             args.lanes,
             seed,
             args.trials,
@@ -184,7 +199,7 @@ def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, A
 
 def varied(cell: Cell, close_us: float) -> dict[str, Any]:
     """Searches once as the variant that the cell names; see `kt_lab.evidence.cold.searched`."""
-    with changed(VARIANTS[cell.searcher]):
+    with changed(_EVERY[cell.searcher]):
         return searched(cell, close_us)
 
 
@@ -217,10 +232,10 @@ def paired(table: pd.DataFrame) -> list[dict[str, Any]]:
         logs = np.log(at["judged_us"]).groupby([at["kernel"], at["workload"], at["searcher"]])
         wide = logs.mean().unstack("searcher").groupby(level="kernel").mean()
         here = []
-        for name in (n for n in VARIANTS if n in wide.columns and n != WHOLE):
+        for name in (n for n in _EVERY if n in wide.columns and n != WHOLE):
             apart = (wide[name] - wide[WHOLE]).to_numpy()
             test = signed_ranks(apart)
-            facts = {"budget": float(budget), "variant": name, "says": VARIANTS[name].says}
+            facts = {"budget": float(budget), "variant": name, "says": _EVERY[name].says}
             ends = {"ratio": "estimate", "low": "low", "high": "high"}
             means = {ours: float(intervals.loc[name, theirs]) for ours, theirs in ends.items()}
             counts = {"kernels": len(apart), "worse": int((apart > 0).sum())}
@@ -268,7 +283,7 @@ def report(result: Mapping[str, Any]) -> str:
             row = wide.loc[(name, budget)]
             star = "*" if row["p_holm"] < 0.05 else " "
             parts.append(f"{budget:3.0f}: {row['ratio']:.4f}{star}")
-        lines.append(f"  {name:22s} {'  '.join(parts)}   {VARIANTS[name].says}")
+        lines.append(f"  {name:22s} {'  '.join(parts)}   {_EVERY[name].says}")
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab.evidence.cold import BUDGETS, FLAGSHIP, SPREAD, judged, ratios, targets
+from kt_lab.evidence.cold import BUDGETS, FLAGSHIP, SPREAD, against_best, judged, ratios, targets
 from kt_lab.plots.style import searcher_style
 
 
@@ -63,9 +63,15 @@ def _tests(result: Mapping[str, Any]) -> str:
         ]
         parts.append(f"after {budget} trials {', '.join(told)}")
     n = result["paired"][0]["n_pairs"]
+    best = [
+        f"after {row['budget']} trials {searcher_style(row['peer']).label} {row['ratio']:.3f} "
+        f"({row['p_holm']:.3f})"
+        for row in against_best(result)
+    ]
     return (
         f"{label} over each peer, kernels as pairs (p of {n} signed ranks, Holm-corrected): "
-        f"{'; '.join(parts)}."
+        f"{'; '.join(parts)}. Over the best peer of each budget alone (corrected for {len(best)} "
+        f"tests): {'; '.join(best)}."
     )
 
 

@@ -14,13 +14,13 @@
    readings have grown by 15 %. Of a prior's workloads with readings enough, the mean says what is
    expected before anything is read, and each is a column by which that is put right
    (`kt_lab.search.known`): they are believed as far as the readings agree with them. With
-   `effects` the process stands on a sum of one curve per parameter and quantity, which few
-   readings suffice to see.
+   `effects`, as in a space of more than `pool` members, the process stands on a sum of one curve
+   per parameter and quantity, which few readings suffice to see.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more
-   than `pool` members, uniform draws, everything one step from the best configs, and crossovers
-   of these; with `near`, that share of the draws are these with a few parameters changed.
+   than `pool` members, the best with a few parameters changed and uniform draws, as `near` says,
+   everything one step from the best configs, and crossovers of these.
 
 There is no separate descent, restart or polish, and a batch needs no rule of its own: what is
 under way lowers the uncertainty around it, so the next config is chosen elsewhere.
@@ -51,6 +51,7 @@ _MOST = 256  # readings that the hyper-parameters are fitted to; the model knows
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
+_EFFECTS = 2.0  # of a large space, unless told
 _TYPICAL = 4096  # members that set the scales of the features of a large space
 
 
@@ -67,12 +68,13 @@ class ScoutOptions(Options):
         low=0.0,
         high=1000.0,
     )
-    effects: float = option(
-        0.0, "Prior variance of main effects, relative to the model's.", low=0.0, high=100.0
+    effects: float | None = option(
+        None,
+        "Prior variance of main effects over the model's; None: 2 in a large space, else 0.",
+        low=0.0,
+        high=100.0,
     )
-    near: float = option(
-        0.0, "Share of a large space's draws that are near the best configs.", low=0.0, high=1.0
-    )
+    near: float = option(0.9, "Share of a large space's draws near the best.", low=0.0, high=1.0)
     pool: int = option(
         4096,
         "Members up to which the whole space is looked at; candidates in a larger one.",
@@ -128,9 +130,8 @@ class ScoutSearch(Searcher):
                     break
                 row, predicted = found
                 self._note(row)
-                said = {"origin": "start", "generation": 0}
-                if predicted is not None:
-                    said = {"origin": "model", "generation": self._fits, "predicted": predicted}
+                origin, fits = ("start", 0) if predicted is None else ("model", self._fits)
+                said = {"origin": origin, "generation": fits, "predicted": predicted}
                 proposals.append(self.propose(self.space.config(row), **said))
         return proposals
 
@@ -151,8 +152,7 @@ class ScoutSearch(Searcher):
         self._values[at] = math.inf if trial.latency_us is None else trial.latency_us
         bound = trial.measurement.bound_us
         if trial.status == CENSORED and bound is not None:  # slow, and never the best
-            known = [value for value in self._values if math.isfinite(value)]
-            self._values[at] = max(bound, min(known, default=bound))
+            self._values[at] = max(bound, min(filter(math.isfinite, self._values), default=bound))
 
     def _prepare(self) -> None:
         """Lists or samples the space, once."""
@@ -160,6 +160,8 @@ class ScoutSearch(Searcher):
             return
         space = self.space
         self._listed = space.enumerable and space.size <= self.options.pool
+        usual = 0.0 if self._listed else _EFFECTS
+        self._effects = usual if self.options.effects is None else self.options.effects
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
         told = [] if self._listed else prior_configs(space, self.prior)
@@ -167,7 +169,7 @@ class ScoutSearch(Searcher):
         self._known = Known(space, self.prior, offered, count=self.options.starts)
         columns, sources, effects = (part.shape[1] for part in self._parts(rows[:1]))
         self._sources = slice(columns, columns + sources)
-        spreads = ((_TRUST, sources), (self.options.effects, effects))
+        spreads = ((_TRUST, sources), (self._effects, effects))
         weights = [np.full(n, math.sqrt(spread / max(n, 1))) for spread, n in spreads]
         self._scales = Scales.of(self._features.groups, np.concatenate(weights))
         default = tuple(space.rows([space.default])[0].tolist())
@@ -205,7 +207,7 @@ class ScoutSearch(Searcher):
     def _parts(self, rows: np.ndarray) -> list[np.ndarray]:
         """Returns what the model sees: features, what every source says, main effects."""
         x = self._features(rows)
-        effects = self._features.effects(x) if self.options.effects else x[:, :0]
+        effects = self._features.effects(x) if self._effects else x[:, :0]
         return [x, self._known(rows), effects]
 
     def _expected(self, x: np.ndarray) -> np.ndarray:
@@ -220,16 +222,14 @@ class ScoutSearch(Searcher):
         parents = np.asarray(list(self._at))[best[np.isfinite(np.take(self._values, best))]]
         near = int(self.options.near * size) if len(parents) else 0
         drawn = [space.sample_rows(max(1, size - near), rng=self._rng)]
-        if near:
-            chosen = parents[self._rng.integers(len(parents), size=near)]
-            mutants = mutated_rows(space, chosen, rng=self._rng)
-            drawn.append(mutants[space.valid(mutants)])
         if len(parents):
-            drawn += [space.neighbour_rows(row) for row in parents]
+            chosen = parents[self._rng.integers(len(parents), size=near)]
+            made = [mutated_rows(space, chosen, rng=self._rng)]
             mothers, fathers = self._rng.integers(len(parents), size=(2, size // 2))
             mask = self._rng.random((size // 2, len(space.names))) < 0.5
-            children = np.where(mask, parents[mothers], parents[fathers])
-            drawn.append(children[space.valid(children)])
+            made.append(np.where(mask, parents[mothers], parents[fathers]))
+            drawn += [space.neighbour_rows(row) for row in parents]
+            drawn += [rows[space.valid(rows)] for rows in made]
         rows = self._unseen(np.concatenate(drawn))
         if not len(rows) and space.enumerable:
             rows = self._unseen(space.enumerate())

@@ -393,3 +393,14 @@ def test_near_the_best_most_candidates_of_a_large_space_change_little():
 
     assert changed(1.0) <= 4
     assert changed(0.0) > 8
+
+
+def test_a_space_that_is_not_listed_stands_on_main_effects_unless_told():
+    def configs(**options):
+        found = drive(scout(small_space(), **options), bowl(small_space()), trials=30)
+        return [p.config for p in found]
+
+    assert configs() == configs(effects=0.0) != configs(effects=2.0)
+    assert configs(pool=16) == configs(pool=16, effects=2.0, near=0.9)
+    assert configs(pool=16) != configs(pool=16, effects=0.0)
+    assert configs(pool=16) != configs(pool=16, near=0.0)
