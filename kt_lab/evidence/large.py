@@ -40,10 +40,9 @@ from kt_lab.tune import tune
 __all__ = ["add_arguments", "report", "run"]
 
 _DEFAULT_OPS = ("int4_gemm", "matmul", "layer_norm", "swiglu")
-_DRAW_S = 4.0  # the most that compiling a uniform draw may take: hundreds of them take longer
-_LEAST_S = {"helion": 25, "scout": 25, "options": 25, "race": 40}  # a run that gets less waits
-_LONG_S = 50
-_RACE_S = 75  # kept for the race
+_DRAW_S = 3.0  # the most that compiling a uniform draw may take: hundreds of them take longer
+_LEAST_S = {"helion": 45, "scout": 45, "options": 45, "race": 40}  # a run that gets less waits
+_RACE_S = 60  # kept for the race after a long run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--long-s", type=float, default=100, help="of each long run, at most")
     parser.add_argument("--times", type=int, default=10, help="budget of the two long runs")
     parser.add_argument("--uniform", type=int, default=1000, help="draws from the whole space")
-    parser.add_argument("--uniform-s", type=float, default=220, help="for them, at most")
+    parser.add_argument("--uniform-s", type=float, default=180, help="for them, at most")
     parser.add_argument("--lanes", type=int, help="compile workers; default: cores but two")
     parser.add_argument("--rounds", type=int, default=20, help="of the final race")
     parser.add_argument("--deadline-s", type=float, default=540, help="for the whole command")
@@ -74,9 +73,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         with ExitStack() as stack:
             lab = None
             for key in wanted:
-                if rows.has({"op": op} | key) or ends - time.monotonic() < _LEAST_S.get(
-                    key["run"], _LONG_S + _RACE_S
-                ):
+                long_s = args.uniform_s if key["run"] == "uniform" else args.long_s
+                least_s = _LEAST_S.get(key["run"], long_s + _RACE_S)
+                if rows.has({"op": op} | key) or ends - time.monotonic() < least_s:
                     continue
                 done = rows.result["rows"]
                 if key["run"] == "race":
@@ -95,7 +94,7 @@ def _wanted(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns the rows of an operation in the order in which they are done."""
     each = ("helion", "scout", *(["options"] if args.options else []))
     pairs = [{"run": run_, "seed": seed} for seed in range(args.seeds) for run_ in each]
-    once = ("long", "helion_full", "uniform", "race")
+    once = ("long", "uniform", "helion_full", "race")
     return pairs + [{"run": run_, "seed": 0} for run_ in once]
 
 

@@ -192,8 +192,8 @@ def test_it_goes_on_where_it_stopped_and_races_again_what_has_come(tmp_path, mon
         "helion",
         "scout",
         "long",
-        "helion_full",
         "uniform",
+        "helion_full",
     ]
     assert len(races[-1]) == 6
     result = run("--seeds", "2")
