@@ -38,7 +38,8 @@ def search(
     settings = bound.settings
     settings.autotune_random_seed, settings.autotune_effort = seed, effort
     settings.autotune_progress_bar, settings.autotune_log_level = False, logging.CRITICAL
-    settings.autotune_benchmark_fn = batches.retime
+    # Helion copies its settings deeply: a method would take the pool along, a function does not
+    settings.autotune_benchmark_fn = lambda *calls, **more: batches.retime(*calls, **more)
     settings.autotune_ignore_errors = True
     cls = search_algorithms["LFBOTreeSearch"]
     profile = cls.get_kwargs_from_profile(get_effort_profile(effort), settings)

@@ -62,14 +62,15 @@ def measure(
     """Records one workload into an empty folder.
 
     Returns:
-        gpu, configs, readings, seconds (of everything), visits_s (from the start of the first
-        visit, with its compilations, to the end of the last) and offsets (each GPU's control over
+        gpu, configs, readings, seconds (of everything), start_s (until the first config was
+        compiled: processes, imports, inputs), visits_s (from then to the last reading) and offsets (each GPU's control over
         the fastest one's); and the recorded latencies in microseconds, shape (space size,).
     """
-    ends: dict[str, list[float]] = {}
+    seen: list[float] = []
 
     def note(progress: Progress) -> None:
-        ends.setdefault(progress.phase, []).append(progress.elapsed_s)
+        if progress.done:
+            seen.append(progress.elapsed_s)
 
     began = time.perf_counter()
     recording = Recording(
@@ -78,14 +79,14 @@ def measure(
     (path,) = recording.run()
     seconds = time.perf_counter() - began
     landscape = Landscape.load(path)
-    seen = [at for steps in ends.values() for at in (steps[0], steps[-1])]
     control = landscape.manifest["control"] or {"devices": {}}
     facts = {
         "gpu": landscape.gpu,
         "configs": len(landscape.table),
         "readings": int(landscape.table["visit"].map(lambda v: len(set(v))).sum()),
         "seconds": seconds,
-        "visits_s": max(seen) - min(seen),
+        "start_s": seen[0],
+        "visits_s": seen[-1] - seen[0],
         "offsets": [row["offset"] for row in control["devices"].values()],
     }
     return facts, landscape.latency_us

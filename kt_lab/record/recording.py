@@ -82,10 +82,10 @@ class Recording:
             facts = self._take_facts()
             major, minor = facts["capability"].split(".")
             target = {"arch": int(major) * 10 + int(minor), "nice": 5}
-            for lane in self._lanes:
-                for key in self.workloads:  # or its first config would be charged for the inputs
-                    ask(lane.timing, {"do": "load", "subject": subject(key)})
-            with self._workers("compile", workers, target) as compiling:
+            with self._workers("compile", workers, target) as compiling:  # they start meanwhile
+                for lane in self._lanes:
+                    for key in self.workloads:  # or its first config would be charged for them
+                        ask(lane.timing, {"do": "load", "subject": subject(key)})
                 self._jobs = self._state.jobs = self._plan(facts["sms"])
                 self._first_visit(compiling, facts["sms"])
                 for visit in range(1, self.options.visits + 1):  # the last of disturbed ones

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import math
+import threading
 from collections import deque
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from kt_lab.budget import Budget, Left, Spent
+from kt_lab.errors import UsageError
 from kt_lab.evidence import large
 from kt_lab.evidence.helion_pool import Pool, PooledRunner
 from kt_lab.evidence.large_tables import (
@@ -105,6 +107,7 @@ class Instant:
 
     def __init__(self):
         self.done, self.batches, self.retimed = deque(), 0, 0
+        self.lock = threading.Lock()  # a pool of processes cannot be copied either
 
     def begin(self):
         self.done.clear()
@@ -145,6 +148,44 @@ def test_helions_own_search_runs_on_the_pool_and_stops_when_told():
     cut, unpicked = search(Instant(), kernel, inputs, "quick", seed=0, budget=Budget(trials=12))
     assert [us for _, _, us, _ in cut] == [us for _, _, us, _ in told[:12]]
     assert unpicked is None
+
+
+@pytest.fixture
+def lab(pool):
+    """A lab whose pool stands for a GPU; its space has a config that is refused."""
+
+    class Space:
+        numbers = [Integer("x", 0, 40), Integer("y", 0, 9)]  # noqa: RUF012
+        space = ParameterSpace(numbers, default={"x": 9, "y": 9})
+        seeds: ClassVar[list] = [space.config([4, 4])]
+
+        def helion(self, config):
+            return {"x": config["x"] or -1}
+
+    parser = argparse.ArgumentParser()
+    large.add_arguments(parser)
+    made = large._Lab.__new__(large._Lab)
+    args = parser.parse_args(["--uniform", "12", "--times", "4", "--long-s", "9"])
+    for name, value in (("_op", "matmul"), ("_args", args), ("_space", Space()), ("_pool", pool)):
+        setattr(made, name, value)
+    made._startup_s = 1.0
+    return made
+
+
+def test_runs_of_ours_follow_helions(lab):
+    pytest.importorskip("helion")
+    told = [(0.1, "ok", 20.0, {"x": 9}), (0.4, "ok", 12.0, {"x": 2})] * 4
+    rows = [{"op": "matmul", "run": "helion", "seed": 0} | large.as_row(told)]
+    found = {run: lab.do({"run": run, "seed": 0}, rows) for run in ("scout", "long", "uniform")}
+    ours = found["scout"]
+    assert ours["as_many"]["trials"] == 8 <= ours["trials"]
+    assert ours["elapsed_s"] >= 0.4 >= ours["as_long"]["elapsed_s"]
+    assert ours["config"]["x"] <= 9
+    assert found["long"]["trials"] == 32
+    assert len(found["uniform"]["readings_us"]) == found["uniform"]["trials"] == 12
+    assert found["uniform"]["size"] == 410
+    with pytest.raises(UsageError, match="seed 1 comes first"):
+        lab.do({"run": "scout", "seed": 1}, rows)
 
 
 class Lab:
