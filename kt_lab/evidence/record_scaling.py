@@ -63,8 +63,9 @@ def measure(
 
     Returns:
         gpu, configs, readings, seconds (of everything), start_s (until the first config was
-        compiled: processes, imports, inputs), visits_s (from then to the last reading) and offsets (each GPU's control over
-        the fastest one's); and the recorded latencies in microseconds, shape (space size,).
+        compiled: processes, imports, inputs), visits_s (from then to the last reading) and
+        offsets (each GPU's control over the fastest one's); and the recorded latencies in
+        microseconds, shape (space size,).
     """
     seen: list[float] = []
 
