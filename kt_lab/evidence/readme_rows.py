@@ -101,7 +101,7 @@ def record_scaling(result: Mapping[str, Any]) -> Row:
     found = recordings.table(result["rows"])
     told = [
         f"{row.speedup:.2f} on {row.gpus} ({row.efficiency:.0%}) of {row.configs:,} configs with "
-        f"{row.each} compile processes each"
+        f"{row.each} compile processes each, {row.whole:.2f} with the start-up"
         for row in found.itertuples()
         if row.gpus > found["gpus"].min()
     ]

@@ -106,14 +106,16 @@ def agreement(latencies: Sequence[np.ndarray]) -> list[dict[str, float]]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Returns the rows with `each`, `speedup` and `efficiency`.
+    """Returns the rows with `each`, `speedup`, `efficiency` and `whole`.
 
     `each` is the compile processes of each GPU. Speed-up is visits_s of the first row with as many
-    and with as many configs over a row's, efficiency that per GPU, of what the first row has.
+    and with as many configs over a row's, efficiency that per GPU, of what the first row has;
+    `whole` is the same of all seconds, with the start-up.
     """
     found = pd.DataFrame(rows).assign(each=lambda t: t["workers"] // t["gpus"])
     groups = found.groupby(["each", "configs"], sort=False)
-    found["speedup"] = groups["visits_s"].transform("first") / found["visits_s"]
+    for name, seconds in (("speedup", "visits_s"), ("whole", "seconds")):
+        found[name] = groups[seconds].transform("first") / found[seconds]
     return found.assign(
         efficiency=found["speedup"] * groups["gpus"].transform("first") / found["gpus"]
     )
@@ -127,7 +129,8 @@ def report(result: Mapping[str, Any]) -> str:
         lines.append(
             f"  {row.configs:,} configs, {row.gpus} GPUs, {row.each} compile processes each: "
             f"visits {row.visits_s:.1f} s of {row.seconds:.1f} s, "
-            f"speed-up {row.speedup:.2f}, efficiency {row.efficiency:.0%}"
+            f"speed-up {row.speedup:.2f}, efficiency {row.efficiency:.0%}, "
+            f"with the start-up {row.whole:.2f}"
         )
     lines += [
         f"  beside the first: Spearman {a['spearman']:.4f}, offset {a['offset']:+.2%}"

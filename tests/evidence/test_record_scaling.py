@@ -47,14 +47,15 @@ def test_a_recording_on_two_gpus_is_measured_and_compared_with_one(tmp_path, mon
 
 def test_speed_up_is_over_the_first_row_and_efficiency_per_gpu():
     rows = [
-        {"gpus": 2, "workers": 12, "configs": 9, "visits_s": 30.0},
-        {"gpus": 4, "workers": 24, "configs": 9, "visits_s": 20.0},
-        {"gpus": 2, "workers": 24, "configs": 9, "visits_s": 24.0},
-        {"gpus": 4, "workers": 48, "configs": 9, "visits_s": 20.0},
+        {"gpus": 2, "workers": 12, "configs": 9, "visits_s": 30.0, "seconds": 40.0},
+        {"gpus": 4, "workers": 24, "configs": 9, "visits_s": 20.0, "seconds": 30.0},
+        {"gpus": 2, "workers": 24, "configs": 9, "visits_s": 24.0, "seconds": 34.0},
+        {"gpus": 4, "workers": 48, "configs": 9, "visits_s": 20.0, "seconds": 30.0},
     ]
     found = record_scaling.table(rows)
     assert found["speedup"].tolist() == [1.0, 1.5, 1.0, 1.2]
     assert found["efficiency"].tolist() == [1.0, 0.75, 1.0, 0.6]
+    assert found["whole"].tolist() == pytest.approx([1.0, 40 / 30, 1.0, 34 / 30])
     assert found["each"].tolist() == [6, 6, 12, 12]
     first, other = np.array([1.0, 2.0, np.inf]), np.array([1.1, 2.2, 3.0])
     (told,) = record_scaling.agreement([first, other])
