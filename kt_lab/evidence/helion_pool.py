@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kt_lab.closing import Closing
 from kt_lab.evidence.helion_services import ENVIRONMENT
 from kt_lab.runners.gpu.compiling import one_line
@@ -94,14 +96,36 @@ class Pool(Closing):
         task = {"config": dict(config), "cache": self._cache}
         self._compiling.submit((tag, _name(config)), task, timeout_s=self._limit_s())
 
+    def code(self, config: Mapping[str, Any]) -> str | None:
+        """Returns what Helion made of a config that was compiled; several may share it."""
+        return self._code.get(_name(config))
+
     def again(self, tag: Any, config: Mapping[str, Any]) -> None:
         """Takes up a config that was measured, to be timed once more."""
         self.pending += 1
-        code = self._code.get(_name(config))
+        code = self.code(config)
         if code is None or self._known[code].status != OK:
             self._done.append((tag, Measurement("launch_error", error="it failed before")))
         else:
             self._ready.append(((tag,), self._task(code) | {"again": True}))
+
+    def fastest(self, configs: Sequence[Mapping[str, Any]], *, turns: int = 3) -> Any:
+        """Times measured configs again in turns; returns that with the lowest median, or None.
+
+        What else is under way comes to its end unheard.
+        """
+        places = {("again", turn, at): at for turn in range(turns) for at in range(len(configs))}
+        for tag, at in places.items():
+            self.again(tag, configs[at])
+        read: dict[int, list[float]] = {}
+        waiting = set(places)
+        while waiting:
+            tag, measured = self.next()
+            waiting.discard(tag)
+            if tag in places and measured.status == OK:
+                read.setdefault(places[tag], []).append(measured.latency_us)
+        best = min(read, key=lambda at: np.median(read[at]), default=None)
+        return None if best is None else configs[best]
 
     def refuse(self, tag: Any, measurement: Measurement) -> None:
         """Takes up a config whose measurement is known already."""

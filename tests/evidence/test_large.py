@@ -77,6 +77,17 @@ def test_timing_again_reads_afresh_and_a_new_run_knows_nothing(pool):
     assert "twin" not in finish(pool)[3].info
 
 
+def test_the_fastest_is_that_which_is_fastest_when_timed_again(pool):
+    for tag in range(3):
+        pool.submit(tag, {"x": 2 + 2 * tag})
+    finish(pool)
+    pool.submit("late", {"x": 8, "slow": 0.2})
+    assert pool.fastest([{"x": 6}, {"x": 2}, {"x": 4}]) == {"x": 2}
+    assert pool.fastest([{"x": 99}]) is None  # it was never measured
+    assert pool.fastest([]) is None
+    assert pool.code({"x": 2}) != pool.code({"x": 4})
+
+
 def test_what_a_run_left_under_way_does_not_reach_the_next(pool):
     pool.submit("old", {"x": 2, "slow": 0.5})
     pool.begin()

@@ -1,12 +1,14 @@
-"""A live search on several GPUs of one host; needs two of one kind."""
+"""One search, or one experiment, on several GPUs of a host; needs two of one kind."""
 
 from contextlib import closing
 
 import pytest
 
 from kt_lab.budget import Budget
+from kt_lab.cells import NOT_REPEATABLE
+from kt_lab.experiment import Experiment
 from kt_lab.kernels import get_workload
-from kt_lab.recipes import gpu_uuids
+from kt_lab.recipes import gpu_uuids, host_gpus
 from kt_lab.runners.several import several_gpus
 from kt_lab.search import make_searcher
 from kt_lab.tune import tune
@@ -31,3 +33,23 @@ def test_two_gpus_share_a_search_and_each_reads_the_control():
     assert set(by) == set(told)
     assert min(map(by.count, told)) >= TRIALS // 5
     assert all(abs(row["offset"]) < 0.1 for row in told.values())
+
+
+@pytest.mark.gpu
+def test_replays_by_workers_with_a_gpu_each_are_those_of_this_process():
+    pytest.importorskip("distributed")
+    if len(gpu_uuids()) < 2:
+        pytest.skip("needs two GPUs")
+    experiment = Experiment(
+        "gpus",
+        ["softmax/4096x640"],
+        ["random", "pattern", "scout"],
+        seeds=4,
+        budget=Budget(trials=40),
+    )
+    here = experiment.run()
+    with host_gpus(dashboard=False) as client:
+        there = experiment.run(executor=client)
+    drop = [name for name in NOT_REPEATABLE if name in here]
+    assert there.drop(columns=drop).equals(here.drop(columns=drop))
+    assert len(there.attrs["computed_by"]) == len(gpu_uuids())
