@@ -68,6 +68,22 @@ def test_ratios_targets_and_tests_follow_from_the_rows(stored):
     assert all(row["p_holm"] >= row["p"] and row["n_pairs"] == 2 for row in result["paired"])
 
 
+def test_the_best_peer_of_a_budget_is_tested_alone(stored):
+    result = stored[1]
+    (row,) = cold.against_best(result)
+    table = cold.judged(result)
+    peers = table[(table["budget"] == 50) & (table["searcher"] != "scout")]
+    ratio = np.log(peers["judged_us"] / peers["optimum_us"])
+    medians = ratio.groupby([peers["searcher"], peers["workload"]]).median()
+    assert row["peer"] == medians.groupby("searcher").mean().idxmin()
+    assert (row["budget"], row["p_holm"]) == (50, row["p"])  # one test needs no correction
+    twice = [dict(row, budget=budget) for row in result["paired"] for budget in (30, 50)]
+    both = cold.against_best(result | {"paired": twice})
+    assert [row["budget"] for row in both] == [30, 50]
+    least = min(both, key=lambda found: found["p"])
+    assert least["p_holm"] == min(1.0, 2 * least["p"])
+
+
 def test_a_search_that_finds_nothing_is_infinitely_slow(stored):
     result = json.loads(json.dumps(stored[1]))
     for row in result["rows"]:
