@@ -1,5 +1,6 @@
 """The README's account of the dojo, written from data/evidence alone."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,11 +95,13 @@ def _tvm(result: Mapping[str, Any]) -> str:
         for mean in tuned
     ]
     claim = "" if result["trials"] >= ENOUGH else f", too few to claim a win ({ENOUGH} are)"
+    sizes = Counter(row["size"] for row in result["rows"])
     lines = [
         f"Beside TVM {result['tvm']}, whose MetaSchedule measured up to {result['trials']} trials "
-        f"a row{claim}: best program over tuned TVM, {'; '.join(told)}. Microseconds, "
-        f"{result['provenance']['cpu']}, {result['provenance']['cores']} cores, torch "
-        f"{first['torch']}; programs tuned on that machine.",
+        f"a row{claim}: best program over tuned TVM, {'; '.join(told)}; "
+        f"{', '.join(f'{count} rows of {size} size' for size, count in sizes.items())}. "
+        f"Microseconds, {result['provenance']['cpu']}, {result['provenance']['cores']} cores, "
+        f"torch {first['torch']}; programs tuned on that machine.",
         "",
         "| workload | threads | expert | best | eager | TVM untuned | TVM tuned | best / tuned |",
         "| --- " * 8 + "|",
