@@ -37,7 +37,8 @@ def dojo_block(
         beside_tvm: That of `kt-lab evidence tvm`, or None.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
-    parts += [_tvm(beside_tvm)] if beside_tvm else []
+    tuned_on = comparison["provenance"]["cpu"] if comparison else "another machine"
+    parts += [_tvm(beside_tvm, tuned_on)] if beside_tvm else []
     parts += [_players(players)] if players else []
     if learners:
         curves = [row for row in learners["rows"] if row["part"] == "curves"]
@@ -85,7 +86,7 @@ def _us(path: Mapping[str, Any] | None) -> str:
     return f"{path['min_us']:.4g}" + ("*" if path["disturbed"] else "")
 
 
-def _tvm(result: Mapping[str, Any]) -> str:
+def _tvm(result: Mapping[str, Any], tuned_on: str) -> str:
     first = result["rows"][0]
     tuned = [mean for mean in result["means"] if mean["reference"] == TUNED]
     told = [
@@ -95,13 +96,16 @@ def _tvm(result: Mapping[str, Any]) -> str:
         for mean in tuned
     ]
     claim = "" if result["trials"] >= ENOUGH else f", too few to claim a win ({ENOUGH} are)"
+    where = f"programs tuned on {tuned_on}, TVM's on the machine that timed them"
+    if tuned_on == result["provenance"]["cpu"]:
+        where = "programs tuned on that machine"
     sizes = Counter(row["size"] for row in result["rows"])
     lines = [
         f"Beside TVM {result['tvm']}, whose MetaSchedule measured up to {result['trials']} trials "
         f"a row{claim}: best program over tuned TVM, {'; '.join(told)}; "
         f"{', '.join(f'{count} rows of {size} size' for size, count in sizes.items())}. "
         f"Microseconds, {result['provenance']['cpu']}, {result['provenance']['cores']} cores, "
-        f"torch {first['torch']}; programs tuned on that machine.",
+        f"torch {first['torch']}; {where}.",
         "",
         "| workload | threads | expert | best | eager | TVM untuned | TVM tuned | best / tuned |",
         "| --- " * 8 + "|",

@@ -282,5 +282,6 @@ def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials(
     text = dojo_block(None, None, None, result)
     assert "up to 64 trials a row, too few to claim a win (256 are)" in text
     assert "all on 1 thread 0.25 [" in text
+    assert "programs tuned on another machine, TVM's on the machine that timed them" in text
     assert "| `softmax/1` | 1 | 1.5 | 1 | 2 | 4 | 4 | 0.25 |" in text
     assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
