@@ -25,6 +25,7 @@ from concurrent.futures import (
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import pandas as pd
@@ -258,7 +259,8 @@ def spread(
                 futures = {f: cell for f, cell in futures.items() if not f.cancel()}
             suspects = again or any(id(cell) in deaths for cell in futures.values())
             most = 1 if suspects else getattr(executor, "window", sys.maxsize)
-            for cell in islice(chain(_drained(again), left), max(0, most - len(futures))):
+            drained = iter(lambda: again.popleft() if again else None, None)
+            for cell in islice(chain(drained, left), max(0, most - len(futures))):
                 futures[_submit(executor, cell)] = cell
             if not futures:
                 return
@@ -278,11 +280,6 @@ def spread(
             future.cancel()
 
 
-def _drained(queue: deque) -> Iterator[Cell]:
-    while queue:
-        yield queue.popleft()
-
-
 def _submit(executor: Executor, cell: Cell) -> Future:
     try:
         return executor.submit(run_checked, cell, fingerprint(cell))
@@ -300,15 +297,17 @@ def _table(future: Future, cell: Cell, deaths: Counter) -> pd.DataFrame | None:
         return future.result()
     except CancelledError as error:  # not by `spread`, which forgets what it cancels
         raise lost("the loss of its scheduler while runs were under way") from error
-    except BrokenExecutor as error:
+    except Exception as error:
+        if type(error).__name__ == "KilledWorker":  # Dask has tried several
+            raise _killer(cell, "several") from error
+        # A result that goes with its worker while Dask hands it on is taken for an error there.
+        gone = extract_tb(error.__traceback__)[-1].name == "_cascade_future"
+        if not (gone or isinstance(error, BrokenExecutor)):
+            raise
         deaths[id(cell)] += 1
         if deaths[id(cell)] < _DEATHS:
             return None
         raise _killer(cell, _DEATHS) from error
-    except Exception as error:
-        if type(error).__name__ == "KilledWorker":  # Dask has tried several
-            raise _killer(cell, "several") from error
-        raise
 
 
 def _killer(cell: Cell, times: Any) -> UsageError:

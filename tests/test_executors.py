@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -147,6 +148,32 @@ def test_a_killed_worker_of_a_cluster_costs_nothing_but_time(client, serial, tmp
     runs = experiment().run(executor=client, on_run=on_run, directory=tmp_path)
     assert killed
     assert same(runs, serial)
+
+
+def test_a_result_that_is_lost_while_dask_hands_it_on_is_computed_again():
+    """distributed looks at a future twice, and its worker may die in between."""
+
+    def future_of(does):
+        future = Future()
+        try:
+            does()
+        except ValueError as error:
+            future.set_exception(error)
+        return future
+
+    def _cascade_future():  # as distributed's function, with a result that it takes for an error
+        _, _, _ = (1, 2)
+
+    def of_the_run():
+        raise ValueError("its own")
+
+    cell, deaths = experiment().cells()[0], Counter()
+    assert executors._table(future_of(_cascade_future), cell, deaths) is None
+    with pytest.raises(ValueError, match="its own"):
+        executors._table(future_of(of_the_run), cell, deaths)
+    assert executors._table(future_of(_cascade_future), cell, deaths) is None
+    with pytest.raises(UsageError, match="leave its worker alive"):
+        executors._table(future_of(_cascade_future), cell, deaths)
 
 
 def test_a_killed_process_of_a_pool_costs_nothing_but_time(serial, tmp_path):
