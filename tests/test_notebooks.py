@@ -167,6 +167,9 @@ TOLD = {
         ["predicted", "incumbent", "num_warps", "model"],
         ["uniform starts", "p_holm"],
         ["quarter ahead", "close_s"],
+        ["int4_gemm", "long_trials", "equal_ratio"],
+        ["layer_norm", "without", "with"],
+        ["64 drawn, both", "pool of 64"],
     ],
 }
 
