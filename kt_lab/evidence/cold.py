@@ -179,22 +179,24 @@ def paired(table: pd.DataFrame, budget: float) -> list[dict[str, Any]]:
     return [row | {"p_holm": float(p)} for row, p in zip(rows, corrected, strict=True)]
 
 
-def against_best(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def against_best(table: pd.DataFrame, tests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the tests of `paired` against the best peer of each budget, corrected for these.
 
     The best is that with the lowest geomean over workloads of medians over seeds: whoever chose
     it by the same runs chose the hardest to beat. There are as many tests as budgets, not as many
     as peers.
+
+    Args:
+        table: From `judged`.
+        tests: From `paired`, of any budgets.
     """
-    table = judged(result)
     ratio = np.log(table["judged_us"] / table["optimum_us"])
     medians = ratio.groupby([table["budget"], table["searcher"], table["workload"]]).median()
     means = medians.groupby(["budget", "searcher"]).mean()
     rows = []
-    for budget in dict.fromkeys(row["budget"] for row in result["paired"]):
+    for budget in dict.fromkeys(row["budget"] for row in tests):
         best = means[budget].drop(FLAGSHIP).idxmin()
-        pair = (row for row in result["paired"] if (row["budget"], row["peer"]) == (budget, best))
-        rows.append(next(pair))
+        rows += [row for row in tests if (row["budget"], row["peer"]) == (budget, best)]
     corrected = holm([row["p"] for row in rows])
     return [row | {"p_holm": float(p)} for row, p in zip(rows, corrected, strict=True)]
 

@@ -1,6 +1,6 @@
 """The README's tables of cold searches, made from what is stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,26 +47,26 @@ def _markdown(result: Mapping[str, Any]) -> str:
         "",
         f"{counts.n_workloads} workloads of {counts.n_kernels} kernels on the "
         f"{result['gpu'].upper()}, {result['seeds']} seeds, {result['lanes']} compile lanes. "
-        f"{_tests(result)} {_asked(table)}",
+        f"{_tests(table, result['paired'])} {_asked(table)}",
     ]
     return "\n".join(lines)
 
 
-def _tests(result: Mapping[str, Any]) -> str:
+def _tests(table: pd.DataFrame, tests: Sequence[Mapping[str, Any]]) -> str:
     label = searcher_style(FLAGSHIP).label
     parts = []
-    for budget in dict.fromkeys(row["budget"] for row in result["paired"]):
-        rows = [row for row in result["paired"] if row["budget"] == budget]
+    for budget in dict.fromkeys(row["budget"] for row in tests):
+        rows = [row for row in tests if row["budget"] == budget]
         told = [
             f"{searcher_style(row['peer']).label} {row['ratio']:.3f} ({row['p_holm']:.3f})"
             for row in sorted(rows, key=lambda row: -row["ratio"])
         ]
         parts.append(f"after {budget} trials {', '.join(told)}")
-    n = result["paired"][0]["n_pairs"]
+    n = tests[0]["n_pairs"]
     best = [
         f"after {row['budget']} trials {searcher_style(row['peer']).label} {row['ratio']:.3f} "
         f"({row['p_holm']:.3f})"
-        for row in against_best(result)
+        for row in against_best(table, tests)
     ]
     return (
         f"{label} over each peer, kernels as pairs (p of {n} signed ranks, Holm-corrected): "

@@ -219,7 +219,8 @@ class _Both:
     def left(self, _: Spent) -> Left:
         """Returns nothing once both are reached, and no limit before."""
         enough = self._told >= self._trials and self._clock.now >= self._until_s
-        return Left(*(2 * (0.0 if enough else math.inf,)))
+        left = 0.0 if enough else math.inf
+        return Left(trials=left, seconds=left)
 
 
 def as_row(

@@ -70,15 +70,15 @@ def test_ratios_targets_and_tests_follow_from_the_rows(stored):
 
 def test_the_best_peer_of_a_budget_is_tested_alone(stored):
     result = stored[1]
-    (row,) = cold.against_best(result)
     table = cold.judged(result)
+    (row,) = cold.against_best(table, result["paired"])
     peers = table[(table["budget"] == 50) & (table["searcher"] != "scout")]
     ratio = np.log(peers["judged_us"] / peers["optimum_us"])
     medians = ratio.groupby([peers["searcher"], peers["workload"]]).median()
     assert row["peer"] == medians.groupby("searcher").mean().idxmin()
     assert (row["budget"], row["p_holm"]) == (50, row["p"])  # one test needs no correction
     twice = [dict(row, budget=budget) for row in result["paired"] for budget in (30, 50)]
-    both = cold.against_best(result | {"paired": twice})
+    both = cold.against_best(table, twice)
     assert [row["budget"] for row in both] == [30, 50]
     least = min(both, key=lambda found: found["p"])
     assert least["p_holm"] == min(1.0, 2 * least["p"])
