@@ -51,7 +51,7 @@ _MOST = 256  # readings that the hyper-parameters are fitted to; the model knows
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
-_EFFECTS = 2.0  # of a large space, unless told
+_STARTS, _EFFECTS = (4, 8), (0.0, 8.0)  # of a listed and of a large space, unless told
 _TYPICAL = 4096  # members that set the scales of the features of a large space
 
 
@@ -59,8 +59,12 @@ _TYPICAL = 4096  # members that set the scales of the features of a large space
 class ScoutOptions(Options):
     """Options of `scout`."""
 
-    starts: int = option(
-        4, "Configs proposed before the model chooses.", unit="configs", low=1, high=10_000
+    starts: int | None = option(
+        None,
+        "Configs proposed before the model chooses; None: 8 in a large space, else 4.",
+        unit="configs",
+        low=1,
+        high=10_000,
     )
     ahead: float = option(
         1.0,
@@ -69,12 +73,9 @@ class ScoutOptions(Options):
         high=1000.0,
     )
     effects: float | None = option(
-        None,
-        "Prior variance of main effects over the model's; None: 2 in a large space, else 0.",
-        low=0.0,
-        high=100.0,
+        None, "Main effects' variance; None: 8 in a large space, else 0.", low=0.0, high=100.0
     )
-    near: float = option(0.9, "Share of a large space's draws near the best.", low=0.0, high=1.0)
+    near: float = option(0.7, "Share of a large space's draws near the best.", low=0.0, high=1.0)
     pool: int = option(
         4096,
         "Members up to which the whole space is looked at; candidates in a larger one.",
@@ -116,14 +117,13 @@ class ScoutSearch(Searcher):
 
     def ask(self, n: int) -> list[Proposal]:
         """Returns n configs that were never seen; fewer once nothing is left or worth it."""
-        wanted = count(n)
-        proposals: list[Proposal] = []
+        wanted, proposals = count(n), []
         with single_thread():
             self._prepare()
             told = len(self._values) - int(np.isnan(self._values).sum())
-            most = told + int(max(self.options.starts, self.options.ahead * told))
+            most = told + int(max(self._starts, self.options.ahead * told))
             while len(proposals) < wanted and len(self._at) < most and not self.done:
-                blind = len(self._at) < self.options.starts or not np.isfinite(self._values).any()
+                blind = len(self._at) < self._starts or not np.isfinite(self._values).any()
                 found = self._start() if blind or self._queue else self._choose()
                 if found is None:
                     self.done = not np.isnan(self._values).any()
@@ -160,13 +160,14 @@ class ScoutSearch(Searcher):
             return
         space = self.space
         self._listed = space.enumerable and space.size <= self.options.pool
-        usual = 0.0 if self._listed else _EFFECTS
-        self._effects = usual if self.options.effects is None else self.options.effects
+        starts, effects = self.options.starts, self.options.effects
+        self._starts = _STARTS[not self._listed] if starts is None else starts
+        self._effects = _EFFECTS[not self._listed] if effects is None else effects
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
         told = [] if self._listed else prior_configs(space, self.prior)
         offered = np.concatenate([rows, space.rows(told)]) if told else rows
-        self._known = Known(space, self.prior, offered, count=self.options.starts)
+        self._known = Known(space, self.prior, offered, count=self._starts)
         columns, sources, effects = (part.shape[1] for part in self._parts(rows[:1]))
         self._sources = slice(columns, columns + sources)
         spreads = ((_TRUST, sources), (self._effects, effects))
@@ -207,8 +208,7 @@ class ScoutSearch(Searcher):
     def _parts(self, rows: np.ndarray) -> list[np.ndarray]:
         """Returns what the model sees: features, what every source says, main effects."""
         x = self._features(rows)
-        effects = self._features.effects(x) if self._effects else x[:, :0]
-        return [x, self._known(rows), effects]
+        return [x, self._known(rows), self._features.effects(x) if self._effects else x[:, :0]]
 
     def _expected(self, x: np.ndarray) -> np.ndarray:
         """Returns what the sources make expect, a logarithm, in deviations; 0 without any."""

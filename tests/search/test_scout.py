@@ -401,6 +401,6 @@ def test_a_space_that_is_not_listed_stands_on_main_effects_unless_told():
         return [p.config for p in found]
 
     assert configs() == configs(effects=0.0) != configs(effects=2.0)
-    assert configs(pool=16) == configs(pool=16, effects=2.0, near=0.9)
+    assert configs(pool=16) == configs(pool=16, starts=8, effects=8.0, near=0.7)
     assert configs(pool=16) != configs(pool=16, effects=0.0)
     assert configs(pool=16) != configs(pool=16, near=0.0)
