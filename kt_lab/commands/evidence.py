@@ -24,6 +24,7 @@ EVIDENCE = {
     "equivalence": ("kt_lab.evidence.equivalence", "searchers beside the real classes (replay)"),
     "cold": ("kt_lab.evidence.cold", "the flagship beside its peers, nothing known (replay)"),
     "ablation": ("kt_lab.evidence.ablation", "the flagship with one part changed (replay)"),
+    "widened": ("kt_lab.evidence.widened", "its defaults where nothing can be listed (replay)"),
     "warm": ("kt_lab.evidence.warm", "warm starts from other workloads' recordings (replay)"),
     "tuning": (
         "kt_lab.evidence.tuning",

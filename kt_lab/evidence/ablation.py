@@ -94,7 +94,7 @@ class _OneScale(posterior.Scales):
         return posterior.Scales.of(np.zeros_like(groups), weights)
 
 
-_PLAIN = {"effects": 0.0, "near": 0.0}  # what a space that is not listed has besides
+_PLAIN = {"starts": 4, "effects": 0.0, "near": 0.0}  # what a space that is not listed has besides
 VARIANTS: dict[str, Variant] = {
     WHOLE: Variant("as it is"),
     "1 start": Variant("the default alone precedes the model", {"starts": 1}),
@@ -139,23 +139,11 @@ VARIANTS: dict[str, Variant] = {
     ),
 }
 
-DRAWN: dict[str, Variant] = {
-    "64 drawn, main effects": Variant(
-        "very few candidates, a curve per parameter", {"pool": 64, "near": 0.0}
-    ),
-    "64 drawn, mutants": Variant(
-        "very few candidates, most of them near the best", {"pool": 64, "effects": 0.0}
-    ),
-    "64 drawn, both": Variant("as it searches a space that is too large to list", {"pool": 64}),
-}
-"""Further variants, of what is done where a space is not listed; run when they are asked for."""
-_EVERY = VARIANTS | DRAWN
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what is left out, where, and how often."""
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
-    parser.add_argument("--variants", nargs="+", choices=_EVERY, default=list(VARIANTS))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--trials", type=int, default=200)
@@ -183,7 +171,7 @@ def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, A
             args.gpu,
             name,
             WHOLE,
-            tuple(_EVERY[name].options.items()),
+            tuple(VARIANTS[name].options.items()),
             args.lanes,
             seed,
             args.trials,
@@ -199,7 +187,7 @@ def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, A
 
 def varied(cell: Cell, close_us: float) -> dict[str, Any]:
     """Searches once as the variant that the cell names; see `kt_lab.evidence.cold.searched`."""
-    with changed(_EVERY[cell.searcher]):
+    with changed(VARIANTS[cell.searcher]):
         return searched(cell, close_us)
 
 
@@ -212,7 +200,9 @@ def changed(variant: Variant) -> Iterator[None]:
         yield
 
 
-def paired(table: pd.DataFrame) -> list[dict[str, Any]]:
+def paired(
+    table: pd.DataFrame, *, variants: Mapping[str, Variant] = VARIANTS
+) -> list[dict[str, Any]]:
     """Returns signed-rank tests of every variant against the whole at budgets, with intervals.
 
     A pair is a kernel: the mean over its workloads and seeds of both log latencies. Holm's
@@ -220,6 +210,7 @@ def paired(table: pd.DataFrame) -> list[dict[str, Any]]:
 
     Args:
         table: From `kt_lab.evidence.cold.judged`.
+        variants: By the names that stand as searchers there.
 
     Returns:
         budget, variant, says, ratio (> 1: the change costs), low, high (95 %, over kernels,
@@ -232,10 +223,10 @@ def paired(table: pd.DataFrame) -> list[dict[str, Any]]:
         logs = np.log(at["judged_us"]).groupby([at["kernel"], at["workload"], at["searcher"]])
         wide = logs.mean().unstack("searcher").groupby(level="kernel").mean()
         here = []
-        for name in (n for n in _EVERY if n in wide.columns and n != WHOLE):
+        for name in (n for n in variants if n in wide.columns and n != WHOLE):
             apart = (wide[name] - wide[WHOLE]).to_numpy()
             test = signed_ranks(apart)
-            facts = {"budget": float(budget), "variant": name, "says": _EVERY[name].says}
+            facts = {"budget": float(budget), "variant": name, "says": variants[name].says}
             ends = {"ratio": "estimate", "low": "low", "high": "high"}
             means = {ours: float(intervals.loc[name, theirs]) for ours, theirs in ends.items()}
             counts = {"kernels": len(apart), "worse": int((apart > 0).sum())}
@@ -283,7 +274,7 @@ def report(result: Mapping[str, Any]) -> str:
             row = wide.loc[(name, budget)]
             star = "*" if row["p_holm"] < 0.05 else " "
             parts.append(f"{budget:3.0f}: {row['ratio']:.4f}{star}")
-        lines.append(f"  {name:22s} {'  '.join(parts)}   {_EVERY[name].says}")
+        lines.append(f"  {name:22s} {'  '.join(parts)}   {row['says']}")
     return "\n".join(lines)
 
 
