@@ -168,8 +168,8 @@ TOLD = {
         ["uniform starts", "p_holm"],
         ["quarter ahead", "close_s"],
         ["int4_gemm", "long_trials", "equal_ratio"],
-        ["layer_norm", "without", "with"],
-        ["64 drawn, both", "pool of 64"],
+        ["fp8_gemm", "long_trials", "equal_ratio"],
+        ["as before", "none near", "helion_lfbo_tree"],
     ],
 }
 

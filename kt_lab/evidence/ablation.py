@@ -228,12 +228,16 @@ def paired(
             test = signed_ranks(apart)
             facts = {"budget": float(budget), "variant": name, "says": variants[name].says}
             ends = {"ratio": "estimate", "low": "low", "high": "high"}
-            means = {ours: float(intervals.loc[name, theirs]) for ours, theirs in ends.items()}
+            means = {ours: _short(intervals.loc[name, theirs]) for ours, theirs in ends.items()}
             counts = {"kernels": len(apart), "worse": int((apart > 0).sum())}
-            here.append(facts | means | counts | {"p": test["p"]})
+            here.append(facts | means | counts | {"p": _short(test["p"])})
         corrected = holm([row["p"] for row in here])
-        rows += [row | {"p_holm": float(p)} for row, p in zip(here, corrected, strict=True)]
+        rows += [row | {"p_holm": _short(p)} for row, p in zip(here, corrected, strict=True)]
     return rows
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.7g}")
 
 
 def reached(result: Mapping[str, Any]) -> pd.DataFrame:

@@ -125,12 +125,18 @@ def _short(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def judged(result: Mapping[str, Any], *, kernels: Sequence[str] | None = None) -> pd.DataFrame:
+def judged(
+    result: Mapping[str, Any],
+    *,
+    kernels: Sequence[str] | None = None,
+    budgets: Sequence[int] = BUDGETS,
+) -> pd.DataFrame:
     """Returns a row per run and budget, as `kt_lab.stats.budgets.judged_at` does, and more.
 
     Args:
         result: As the command stores it.
         kernels: Only these; None: all.
+        budgets: That each run was judged at.
 
     Returns:
         Further columns optimum_us, noise_floor, close_s (inf: never) and search_s.
@@ -140,7 +146,7 @@ def judged(result: Mapping[str, Any], *, kernels: Sequence[str] | None = None) -
         for row in result["rows"]
         if kernels is None or row["kernel"] in kernels
         for run_ in rows_of(row["runs"])
-        for budget, us in zip(BUDGETS, run_["judged_us"], strict=True)
+        for budget, us in zip(budgets, run_["judged_us"], strict=True)
         if budget <= result["trials"]
     ]
     table = pd.DataFrame(told).assign(axis="spent_trials")

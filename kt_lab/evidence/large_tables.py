@@ -10,12 +10,14 @@ from kt_lab.stats.intervals import geomean_interval
 
 TIMER = "events"
 OURS = ("scout", "options")
+_OTHERS = "none of its defaults was chosen (long runs of 20 s at most, no uniform draws)"
 
 
 def raced_us(result: Mapping[str, Any], op: str, *, timer: str = TIMER) -> dict[str, float]:
     """Returns the medians of an operation's race in microseconds by contender."""
     race = next((r for r in result["rows"] if (r["op"], r["run"]) == (op, "race")), {})
-    return dict(zip(race.get("names", ()), race.get("medians_us", {}).get(timer, ()), strict=True))
+    medians_us = race.get("medians_us", {}).get(timer)  # None: that timer could not be used
+    return dict(zip(race["names"], medians_us, strict=True)) if medians_us else {}
 
 
 def runs_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFrame:
@@ -89,8 +91,20 @@ def large_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFram
     return pd.DataFrame(rows)
 
 
-def large_lines(result: Mapping[str, Any]) -> list[str]:
-    """Returns the README's lines."""
+def large_lines(result: Mapping[str, Any], judged: Mapping[str, Any] | None = None) -> list[str]:
+    """Returns the README's lines.
+
+    Args:
+        result: Of `kt-lab evidence large`, stored.
+        judged: Another, of kernels that no option of ours was chosen with.
+    """
+    lines = [_about(result, _names(result)), "", *_table_lines(result)]
+    if judged is not None:
+        lines += ["", f"Other kernels, in whose spaces {_OTHERS}:", "", *_table_lines(judged)]
+    return lines
+
+
+def _table_lines(result: Mapping[str, Any]) -> list[str]:
     table = large_table(result)
     told = ", ".join(f"{name} {value:g}" for name, value in result["options"].items())
     names = {"scout": f"`{result['searcher']}`", "options": f"with {told}"}
@@ -98,8 +112,6 @@ def large_lines(result: Mapping[str, Any]) -> list[str]:
     who = {"scout": "ours", "options": long, "long": f"{long}, long", "uniform": "a uniform draw"}
     who |= {"helion": "Helion's", "helion_full": "Helion's, full effort"}
     lines = [
-        _about(result, f"{names['scout']}{f' (as it is, and with {told})' if told else ''}"),
-        "",
         "| kernel | configs in the space | ours | seeds | configs, and ours in Helion's seconds "
         "| failed, ours / Helion's | seconds | µs: ours at equal configs, at equal seconds / "
         "Helion's | ratio, equal configs | ratio, equal seconds | quantile, ours / Helion's "
@@ -120,8 +132,17 @@ def large_lines(result: Mapping[str, Any]) -> list[str]:
         f"{_geomean(found, 'equal_ratio')} at equal seconds"
         for run, found in table.groupby("run", sort=False)
     ]
+    graph = large_table(result, timer="graph")
+    apart = ", ".join(f"{r.kernel} {r.equal_ratio:.3f}" for r in graph.itertuples())
+    other = f" At equal seconds by the graph timer: {apart}." if apart else ""
     count = table["kernel"].nunique()
-    return [*lines, "", f"Geomeans over {count} kernels (low to high): {'; '.join(means)}."]
+    said = f"Geomeans over {count} kernels (low to high): {'; '.join(means)}.{other}"
+    return [*lines, "", said]
+
+
+def _names(result: Mapping[str, Any]) -> str:
+    told = ", ".join(f"{name} {value:g}" for name, value in result["options"].items())
+    return f"`{result['searcher']}`{f' (as it is, and with {told})' if told else ''}"
 
 
 def _about(result: Mapping[str, Any], ours: str) -> str:

@@ -22,6 +22,7 @@ from kt_lab.evidence.readme_rows import (
     storage,
     triton,
     warm,
+    widened,
 )
 from kt_lab.landscape import data_directory
 from kt_lab.plots.style import searcher_style
@@ -56,6 +57,7 @@ def block(directory: Path | None = None) -> str:
         _cost(found["cost"]),
         warm(found["warm"]),
         sizes(found["sizes"]),
+        widened(found["widened"]),
         storage(found["storage"]),
         fuzzing(found["fuzzing"]),
         scaling(found["scaling"]),
@@ -66,7 +68,8 @@ def block(directory: Path | None = None) -> str:
     lines = ["| claim | measured | command |", "| --- | --- | --- |"]
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
     lines += ["", *_helion(found["beside-helion"], found["beside-helion-full"])]
-    return "\n".join([*lines, "", *live_lines(found["live"]), "", *large_lines(found["large"])])
+    large = large_lines(found["large"], found["large-judged"])
+    return "\n".join([*lines, "", *live_lines(found["live"]), "", *large])
 
 
 def field_block(runs: pd.DataFrame) -> str:

@@ -72,6 +72,23 @@ def sizes(result: Mapping[str, Any], *, budget: int = 50) -> Row:
     )
 
 
+def widened(result: Mapping[str, Any], *, budget: int = 50) -> Row:
+    """Returns what the flagship's latency is of a peer's, and of its own with other defaults."""
+    told = []
+    for row in result["paired"]:
+        if row["budget"] == budget and (row["says"] == "a peer" or row["variant"] == "as before"):
+            peer = row["says"] == "a peer"
+            name = searcher_style(row["variant"]).label if peer else "its defaults before"
+            ends = f"{1 / row['high']:.2f} to {1 / row['low']:.2f}"
+            told.append(f"{name} {1 / row['ratio']:.2f} ({ends})")
+    return (
+        f"`scout` in {len(result['rows'])} spaces that cannot be listed, {row['kernels']} "
+        f"recorded kernels times 16 to 19 parameters with drawn costs, {result['seeds']} seeds",
+        f"latency over that of others after {budget} trials: {', '.join(told)}",
+        "evidence widened",
+    )
+
+
 def fuzzing(result: Mapping[str, Any]) -> Row:
     """Returns how many mutated inputs the parsers withstand."""
     rows = result["rows"]

@@ -94,8 +94,17 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def paired(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns what `kt_lab.evidence.ablation.paired` does, both kinds of a workload apart."""
-    apart = [row | {"workload": f"{row['workload']}/{row['kind']}"} for row in result["rows"]]
-    table = judged({**result, "rows": apart})
+    apart = []
+    for row in result["rows"]:
+        runs = [
+            {"searcher": name, "seed": seed, "judged_us": us, "close_s": None, "search_s": 0.0}
+            for name, told in zip(result["variants"], row["judged_us"], strict=True)
+            for seed, us in enumerate(told)
+        ]
+        name = f"{row['workload']}/{row['kind']}"
+        apart.append(row | {"workload": name, "noise_floor": 1.0, "runs": columns(runs)})
+    budgets = [budget for budget in BUDGETS if budget <= result["trials"]]
+    table = judged({**result, "rows": apart}, budgets=budgets)
     return ablation.paired(table, variants=VARIANTS | {p: Variant("a peer") for p in PEERS})
 
 
@@ -111,18 +120,25 @@ def _row(pool: Executor, workload: str, kind: str, args: argparse.Namespace) -> 
         for seed in range(args.seeds)
     ]
     found = list(pool.map(searched, *zip(*jobs, strict=True)))
+    each = [found[at : at + args.seeds] for at in range(0, len(found), args.seeds)]
     world = widened(workload, kind, args.gpu)
-    level = {"optimum_us": world.optimum_us, "noise_floor": 1.0, "configs": world.size}
-    return {"kernel": recorded(workload, args.gpu).kernel, **level, "runs": columns(found)}
+    return {
+        "kernel": recorded(workload, args.gpu).kernel,
+        "optimum_us": float(f"{world.optimum_us:.6g}"),
+        "configs": world.size,
+        "judged_us": [[us for us, _ in runs] for runs in each],  # in the order of the variants
+        "search_ms": [round(1e3 * float(np.median([s for _, s in runs])), 2) for runs in each],
+    }
 
 
 def searched(
     workload: str, kind: str, gpu: str, name: str, seed: int, trials: int, lanes: int
-) -> dict[str, Any]:
+) -> tuple[list[float | None], float]:
     """Searches once, as a variant of the flagship or as a peer.
 
     Returns:
-        As `kt_lab.evidence.cold.searched`; judged_us is without noise, close_s is None.
+        What the incumbent takes without noise after each of BUDGETS that `trials` reach, in
+        microseconds, None before the first; and the searcher's own seconds a trial.
     """
     world = widened(workload, kind, gpu)
     variant = VARIANTS.get(name, Variant("a peer"))
@@ -141,14 +157,9 @@ def searched(
         if trial.latency_us is not None and trial.latency_us < best:
             best, held = trial.latency_us, world.latency_us(trial.config)
         at.append(held if math.isfinite(best) else math.inf)
-    told = [at[min(budget, len(at)) - 1] for budget in BUDGETS]
-    return {
-        "searcher": name,
-        "seed": seed,
-        "judged_us": [float(f"{us:.5g}") if math.isfinite(us) else None for us in told],
-        "close_s": None,
-        "search_s": float(f"{max(t.search_s for t in history) / len(history):.3g}"),
-    }
+    told = [at[min(budget, len(at)) - 1] for budget in BUDGETS if budget <= trials]
+    short = [float(f"{us:.4g}") if math.isfinite(us) else None for us in told]
+    return short, max(t.search_s for t in history) / len(history)
 
 
 @lru_cache(maxsize=4)

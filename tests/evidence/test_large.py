@@ -366,6 +366,15 @@ def test_ratios_are_of_the_race_and_quantiles_of_the_draws(result):
     assert "and with" not in again
 
 
+def test_the_other_timer_and_other_kernels_are_told_too(result):
+    assert not any("graph timer" in line for line in large_lines(result))
+    result["rows"][-1]["medians_us"]["graph"] = [4.0, 5.0, 5.5, 4.5, 6.0]
+    assert "by the graph timer: matmul 0.900." in large_lines(result)[-1]
+    both = large_lines(result, result)
+    assert sum("| matmul |" in line for line in both) == 2
+    assert any("none of its defaults was chosen" in line for line in both)
+
+
 def test_a_winner_that_turns_out_wrong_ends_with_nothing(result):
     race = result["rows"][-1]
     race["names"], race["medians_us"] = ["torch", "helion/0"], {"events": [4.0, 7.0]}
