@@ -20,6 +20,7 @@ import pandas as pd
 from kt_lab.cells import Cell, recorded
 from kt_lab.evidence.cold import BUDGETS, judged, searched
 from kt_lab.evidence.resuming import Rows, columns
+from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.provenance import provenance
 from kt_lab.search import features, posterior, scout
@@ -144,11 +145,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what is left out, where, and how often."""
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--gpu", default="h200")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--lanes", type=int, default=16)
-    parser.add_argument("--workers", type=int, default=2, help="processes")
+    add_effort(parser)
     parser.add_argument("--again", action="store_true", help="search what is stored once more")
 
 

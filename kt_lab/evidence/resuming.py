@@ -51,10 +51,11 @@ class Rows:
             path: The file; there need not be one.
             facts: What a row depends on besides its key.
             provenance: Of this process.
-            again: Measure everything once more.
+            again: Measure every row that is asked for once more; the others stay.
         """
         self._path, self._began = path, time.monotonic()
-        stored = json.loads(path.read_text()) if path.exists() and not again else {}
+        self._again, self._anew = again, []
+        stored = json.loads(path.read_text()) if path.exists() else {}
         same = all(stored.get(name) == value for name, value in facts.items())
         kept = stored.get("rows", []) if same else []
         self.result: dict[str, Any] = {**facts, "rows": kept, "provenance": dict(provenance)}
@@ -77,13 +78,19 @@ class Rows:
         self.result["rows"] = [rows[at] for at in sorted(range(len(rows)), key=places.__getitem__)]
 
     def once(self, key: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
-        """Measures and stores a row unless one of its key is there; it may tell its `seconds`."""
-        if self.has(key):
+        """Measures and stores a row unless one of its key is there; it may tell its `seconds`.
+
+        A row that is measured once more takes the place of the one before when it is done.
+        """
+        if self.has(key) and (not self._again or key in self._anew):
             return
         rows = self.result["rows"]
         began = time.monotonic()
         row = {**key, **measure()}
-        rows.append({"seconds": round(time.monotonic() - began, 1), **row})
+        row = {"seconds": round(time.monotonic() - began, 1), **row}
+        self._anew.append(dict(key))
+        at = next((n for n, old in enumerate(rows) if key.items() <= old.items()), len(rows))
+        rows[at : at + 1] = [row]
         partial = self._path.with_name(self._path.name + ".partial")
         partial.write_text(as_text(self.result))
         partial.replace(self._path)

@@ -48,13 +48,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_effort(parser, SEARCHERS)
 
 
-def add_effort(parser: argparse.ArgumentParser, searchers: Sequence[str]) -> None:
+def add_effort(
+    parser: argparse.ArgumentParser,
+    searchers: Sequence[str] | None = None,
+    *,
+    seeds: int = 10,
+    trials: int = 200,
+    lanes: int = 16,
+) -> None:
     """Adds who searches on which GPU's recordings, how long and how often."""
     parser.add_argument("--gpu", default="h200")
-    parser.add_argument("--searchers", nargs="+", default=list(searchers))
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--lanes", type=int, default=16)
+    if searchers is not None:
+        parser.add_argument("--searchers", nargs="+", default=list(searchers))
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--trials", type=int, default=trials)
+    parser.add_argument("--lanes", type=int, default=lanes)
     parser.add_argument("--workers", type=int, default=2, help="processes")
 
 

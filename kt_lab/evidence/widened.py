@@ -24,6 +24,7 @@ from kt_lab.evidence import ablation
 from kt_lab.evidence.ablation import WHOLE, Variant, changed
 from kt_lab.evidence.cold import BUDGETS, judged
 from kt_lab.evidence.resuming import Rows, columns
+from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo
 from kt_lab.provenance import provenance
@@ -72,11 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     first = {name.partition("/")[0]: name for name in reversed(ablation.WORKLOADS)}
     parser.add_argument("--workloads", nargs="+", default=sorted(first.values()))
     parser.add_argument("--variants", nargs="+", default=[*VARIANTS, *PEERS])
-    parser.add_argument("--gpu", default="h200")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--lanes", type=int, default=14)
-    parser.add_argument("--workers", type=int, default=2, help="processes")
+    add_effort(parser, seeds=5, trials=100, lanes=14)
     parser.add_argument("--again", action="store_true", help="search what is stored once more")
 
 

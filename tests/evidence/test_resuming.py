@@ -45,6 +45,23 @@ def test_what_is_stored_is_not_measured_again_and_other_facts_begin_anew(tmp_pat
     assert json.loads(path.read_text()) == rows.result
 
 
+def test_rows_that_are_measured_once_more_take_their_places_and_others_stay(tmp_path):
+    path = tmp_path / "rows.json"
+    rows = Rows(path, {}, {"commit": "c"}, again=False)
+    for name in "abc":
+        rows.once({"workload": name}, lambda: {"us": 1.0, "samples": [1.0]})
+    again = Rows(path, {}, {"commit": "d"}, again=True)
+    for us in (2.0, 3.0):  # the second time it is there
+        again.once({"workload": "b"}, lambda us=us: {"us": us})
+    stored = json.loads(path.read_text())
+    assert [(r["workload"], r["us"]) for r in stored["rows"]] == [
+        ("a", 1.0),
+        ("b", 2.0),
+        ("c", 1.0),
+    ]
+    assert (stored["provenance"], stored["resumed"]) == ({"commit": "d"}, [{"commit": "c"}])
+
+
 def test_a_row_may_tell_its_own_seconds(tmp_path):
     rows = Rows(tmp_path / "rows.json", {}, {}, again=False)
     rows.once({"workload": "a"}, lambda: {"seconds": 42.0})
