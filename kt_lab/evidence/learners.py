@@ -27,7 +27,7 @@ from kt_lab.evidence.players import (
     play_all,
     side_by_side,
 )
-from kt_lab.evidence.playing import Impatient, measured, runs, sized
+from kt_lab.evidence.playing import Impatient, measured, runs, shaped, sized
 from kt_lab.evidence.resuming import Rows
 from kt_lab.landscape import data_directory
 from kt_lab.policies import train
@@ -49,8 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     players.add_arguments(parser, players=PLAYERS)
     parser.add_argument("--parts", nargs="+", choices=(*PARTS, _TRAINING), default=list(PARTS))
     parser.add_argument("--train", nargs="+", default=list(_TRAINED), metavar="OPERATOR")
-    parser.add_argument("--unseen", nargs="+", default=list(_UNSEEN), metavar="OPERATOR")
-    parser.add_argument("--other-size", default="memory", help="unseen shapes of what was trained")
+    parser.add_argument("--unseen", nargs="*", default=list(_UNSEEN), metavar="OPERATOR")
+    parser.add_argument(
+        "--shapes", nargs="*", default=[], help="other workloads, operator/extents"
+    )
+    parser.add_argument("--policy", type=Path, help="plays all transfers; none is trained then")
     parser.add_argument("--rounds", type=int, default=8, help="turns of every trained operator")
     parser.add_argument(
         "--encoders", nargs="+", default=[DEFAULT, "structure", "ngrams"], metavar="ENCODER"
@@ -101,14 +104,14 @@ def _school(args: argparse.Namespace, rows: Rows) -> None:
 
 
 def _transfer(args: argparse.Namespace, rows: Rows) -> None:
-    _school(args, rows)
+    if args.policy is None:
+        _school(args, rows)
     training = _training(args)
-    targets = [(name, args.size) for name in args.unseen]
-    targets += [(name, args.other_size) for name in args.train]
+    targets = [sized(name, args.size) for name in args.unseen] + list(map(shaped, args.shapes))
     jobs = []
-    for workload in [sized(name, size) for name, size in targets]:
+    for workload in targets:
         for seed in range(args.seeds):
-            policy = {"policy": str(policy_path(args, seed))}
+            policy = {"policy": str(args.policy or policy_path(args, seed))}
             for how, options in {"scratch": {}, **_CARRIED}.items():
                 key = _key("transfer", workload.key, how, seed) | training
                 more = options | (policy if how in _CARRIED else {})

@@ -228,13 +228,17 @@ def one_run(
     )
     statuses = [trial.status for trial in history]
     return {
-        "start_us": start_us,
-        "points": best_so_far([t.latency_us for t in history]),
+        "start_us": _short(start_us),
+        "points": [[n, _short(us)] for n, us in best_so_far([t.latency_us for t in history])],
         "programs": len(history),
         "failed": sum(status not in (OK, "censored") for status in statuses),
-        "search_s": history[-1].search_s if len(history) else 0.0,
+        "search_s": _short(history[-1].search_s if len(history) else 0.0),
         "load": os.getloadavg()[0],
     }
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
 
 
 def report(result: Mapping[str, Any]) -> str:

@@ -57,6 +57,17 @@ def sized(operator: Operator | str, size: str) -> Workload:
     return Workload(found.name, name, found.tiny, "float32", "a test's size")
 
 
+def shaped(key: str) -> Workload:
+    """Returns a workload of any extents by its key, such as softmax/2048x256."""
+    name, _, extents = key.partition("/")
+    operator, sizes = get_operator(name), extents.split("x")
+    if len(sizes) != len(operator.tiny) or not all(s.isdecimal() and int(s) for s in sizes):
+        names = "x".join(operator.tiny)
+        raise UsageError(f"a shape of {name} is {name}/{names} in whole numbers, got {key!r}")
+    named = dict(zip(operator.tiny, map(int, sizes), strict=True))
+    return Workload(name, extents, named, "float32", "asked for")
+
+
 def open_field(runner: CRunner, *, threads: int) -> Field:
     """Measures the expert pass and returns what players need.
 

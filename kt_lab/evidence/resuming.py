@@ -64,7 +64,9 @@ class Rows:
             self.result["resumed"] = earlier
 
     def has(self, key: Mapping[str, Any]) -> bool:
-        """Returns whether a row of that key is there."""
+        """Returns whether a row of that key is there and need not be measured once more."""
+        if self._again and key not in self._anew:
+            return False
         rows = self.result["rows"]
         return any(all(row[name] == value for name, value in key.items()) for row in rows)
 
@@ -82,7 +84,7 @@ class Rows:
 
         A row that is measured once more takes the place of the one before when it is done.
         """
-        if self.has(key) and (not self._again or key in self._anew):
+        if self.has(key):
             return
         rows = self.result["rows"]
         began = time.monotonic()

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kt_lab.errors import UsageError
 from kt_lab.evidence import dojo_figures, learners, players
-from kt_lab.evidence.playing import Field
+from kt_lab.evidence.playing import Field, shaped
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.space import ScheduleSpace
 from tests.queued import Queued
@@ -42,9 +43,10 @@ def test_every_part_is_measured_once_and_told(tmp_path, monkeypatch):
     monkeypatch.setattr(learners, "arena", made_up_arena)
     monkeypatch.setattr(players, "arena", made_up_arena)
     out = tmp_path / "learners.json"
-    small = ("--operators", "row_sum", "--size", "tiny", "--other-size", "tiny", "--budget", 4)
+    small = ("--operators", "row_sum", "--size", "tiny", "--budget", 4)
     small += ("--seeds", 1, "--rounds", 1, "--samples", 2, "--train", "row_sum", "softmax")
     small += ("--unseen", "multiply", "--players", "max_q_dqn", "annealing")
+    small += ("--shapes", "row_sum/7x9", "softmax/5x6")
     first = learners.run(asked(out, *small, "--encoders", "structure"))
     found = {(r["part"], r["workload"].split("/")[0], r["player"]) for r in first["rows"]}
     carried = {("transfer", w, how) for w in ("multiply", "row_sum", "softmax")
@@ -67,6 +69,30 @@ def test_every_part_is_measured_once_and_told(tmp_path, monkeypatch):
     assert "trained with seed 0" in told
 
 
+def test_one_stored_policy_plays_other_shapes_without_a_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(learners, "arena", made_up_arena)
+    monkeypatch.setattr(players, "arena", made_up_arena)
+    common = ("--size", "tiny", "--budget", 4, "--rounds", 1, "--train", "row_sum")
+    first = asked(tmp_path / "first.json", *common, "--parts", "training", "--seeds", 1)
+    learners.run(first)
+    kept = learners.policy_path(first, 0)
+    shapes = ("--parts", "transfer", "--unseen", "--shapes", "row_sum/7x9", "row_sum/3x4")
+    args = asked(tmp_path / "b.json", *common, *shapes, "--policy", kept, "--seeds", 2)
+    found = learners.run(args)["rows"]
+    assert {row["part"] for row in found} == {"transfer"}
+    assert {row["workload"] for row in found} == {"row_sum/7x9", "row_sum/3x4"}
+    assert len(found) == 2 * 2 * 3
+    assert not learners.policy_path(args, 0).exists()
+
+
+@pytest.mark.parametrize("key", ["row_sum/7", "row_sum/7x0", "row_sum/7xa", "row_sum"])
+def test_a_shape_names_every_extent(key):
+    with pytest.raises(
+        UsageError, match=r"a shape of row_sum is row_sum/\w+x\w+ in whole numbers"
+    ):
+        shaped(key)
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_lesson_is_drawn_from_what_is_stored_or_from_a_short_training(
     tmp_path, monkeypatch, kept
@@ -77,7 +103,7 @@ def test_a_lesson_is_drawn_from_what_is_stored_or_from_a_short_training(
     if kept:
         monkeypatch.setattr(learners, "data_directory", lambda: tmp_path)
         (tmp_path / "evidence").mkdir()
-        small = ("--parts", "transfer", "--size", "tiny", "--other-size", "tiny", "--budget", 4)
+        small = ("--parts", "transfer", "--size", "tiny", "--budget", 4)
         small += ("--seeds", 1, "--rounds", 1, "--train", "row_sum", "--unseen", "multiply")
         result = learners.run(asked(tmp_path / "evidence" / "learners.json", *small))
     found = learners.lesson(result, "row_sum/512x1024", "multiply/65536", budget=4)

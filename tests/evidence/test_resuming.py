@@ -51,6 +51,7 @@ def test_rows_that_are_measured_once_more_take_their_places_and_others_stay(tmp_
     for name in "abc":
         rows.once({"workload": name}, lambda: {"us": 1.0, "samples": [1.0]})
     again = Rows(path, {}, {"commit": "d"}, again=True)
+    assert not again.has({"workload": "b"})
     for us in (2.0, 3.0):  # the second time it is there
         again.once({"workload": "b"}, lambda us=us: {"us": us})
     stored = json.loads(path.read_text())
