@@ -27,6 +27,7 @@ def dojo_block(
     players: Mapping[str, Any] | None,
     learners: Mapping[str, Any] | None = None,
     beside_tvm: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the README's block of programs as Markdown.
 
@@ -35,6 +36,7 @@ def dojo_block(
         players: That of `kt-lab evidence players`, or None.
         learners: That of `kt-lab evidence learners`, or None.
         beside_tvm: That of `kt-lab evidence tvm`, or None.
+        shapes: That of `kt-lab evidence learners --policy`, or None.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
     tuned_on = comparison["provenance"]["cpu"] if comparison else "another machine"
@@ -44,6 +46,8 @@ def dojo_block(
         curves = [row for row in learners["rows"] if row["part"] == "curves"]
         parts += ["Deep Q-learners, from nothing, in the same way.", _players(learners, curves)]
         parts += [_carried(learners)]
+    if shapes:
+        parts += [_carried(shapes, same=True), _noise(shapes, shapes["rows"])]
     return "\n\n".join(filter(None, parts)) or _MISSING
 
 
@@ -143,8 +147,13 @@ def _players(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None
     return "\n".join(lines)
 
 
-def _carried(result: Mapping[str, Any]) -> str:
-    """Returns how trained policies play on operators that they never saw; empty without any."""
+def _carried(result: Mapping[str, Any], *, same: bool = False) -> str:
+    """Returns how trained policies play on what they never saw; empty without any.
+
+    Args:
+        result: Rows of the part "transfer".
+        same: Whether one policy played other shapes of the operators that it was trained on.
+    """
     rows = [row for row in result["rows"] if row["part"] == "transfer"]
     if not rows:
         return ""
@@ -156,10 +165,15 @@ def _carried(result: Mapping[str, Any]) -> str:
         for name in dict.fromkeys(row["workload"] for row in rows)
         for budget in budgets
     ]
+    trained = rows[0]["trained"].replace("+", " and ")
+    who = (
+        "The first of these policies, in all seeds, on other shapes of what it was trained on"
+        if same
+        else f"Policies trained on {trained} ({turns} turns of {result['budget']} programs on "
+        "each, one policy a seed), on operators that they never saw"
+    )
     lines = [
-        f"Policies trained on {rows[0]['trained'].replace('+', ' and ')} ({turns} turns of "
-        f"{result['budget']} programs on each, one policy a seed), on operators that they never "
-        "saw: as they are (frozen), learning on (tuned), and the same learner from scratch. "
+        f"{who}: as they are (frozen), learning on (tuned), and the same learner from scratch. "
         "Median latency over the best that any of them found (quartiles).",
         "",
         f"| player | {' | '.join(f'`{name}`, {budget} programs' for name, budget in shown)} |",

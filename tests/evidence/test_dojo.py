@@ -237,7 +237,7 @@ def test_curves_are_read_at_powers_of_two_and_keep_what_they_have():
 def test_the_readme_says_what_was_measured():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     told = readme.partition(BEGIN)[2].partition(END)[0].strip()
-    pieces = ("dojo", "players", "learners", "tvm")
+    pieces = ("dojo", "players", "learners", "tvm", "learners-shapes")
     assert told == dojo_block(*[stored(piece) for piece in pieces])
 
 
@@ -275,6 +275,12 @@ def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials(
     assert "trained on softmax and matmul (6 turns of 2 programs on each" in text
     assert "| player | `softmax/1`, 2 programs |" in text
     assert "| frozen | 2.00 (2.00 to 2.00) |" in text
+    played = [row for row in rows if row["part"] == "transfer"]
+    text = dojo_block(None, None, None, None, learners | {"rows": played})
+    assert "in all seeds, on other shapes of what it was trained on" in text
+    assert "one policy a seed" not in text
+    assert "| frozen | 2.00 (2.00 to 2.00) |" in text
+    assert "a CPU, 2 cores, gcc" in text
     row = dojo_row("softmax", best=1.0, eager=2.0) | {"torch": "2.13"}
     row["paths"] |= {name: row["paths"]["best"] | {"min_us": 4.0} for name in ("tvm", "tvm_tuned")}
     found = means([row], references=("tvm_tuned",))
