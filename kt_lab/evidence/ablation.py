@@ -19,7 +19,7 @@ import pandas as pd
 
 from kt_lab.cells import Cell, recorded
 from kt_lab.evidence.cold import BUDGETS, judged, searched
-from kt_lab.evidence.resuming import Rows, columns
+from kt_lab.evidence.resuming import Rows, columns, short
 from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.provenance import provenance
@@ -225,16 +225,12 @@ def paired(
             test = signed_ranks(apart)
             facts = {"budget": float(budget), "variant": name, "says": variants[name].says}
             ends = {"ratio": "estimate", "low": "low", "high": "high"}
-            means = {ours: _short(intervals.loc[name, theirs]) for ours, theirs in ends.items()}
+            means = {ours: short(intervals.loc[name, theirs], 7) for ours, theirs in ends.items()}
             counts = {"kernels": len(apart), "worse": int((apart > 0).sum())}
-            here.append(facts | means | counts | {"p": _short(test["p"])})
+            here.append(facts | means | counts | {"p": short(test["p"], 7)})
         corrected = holm([row["p"] for row in here])
-        rows += [row | {"p_holm": _short(p)} for row, p in zip(here, corrected, strict=True)]
+        rows += [row | {"p_holm": short(p, 7)} for row, p in zip(here, corrected, strict=True)]
     return rows
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.7g}")
 
 
 def reached(result: Mapping[str, Any]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.cells import Cell, recorded, run_cell
-from kt_lab.evidence.resuming import Rows, columns, rows_of
+from kt_lab.evidence.resuming import Rows, columns, rows_of, short
 from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.landscape import landscapes
@@ -114,15 +114,10 @@ def searched(cell: Cell, close_us: float) -> dict[str, Any]:
     return {
         "searcher": cell.searcher,
         "seed": cell.seed,
-        "judged_us": [_short(us, 5) if np.isfinite(us) else None for us in at],
-        "close_s": _short(close.min(), 4) if len(close) else None,
-        "search_s": _short(run_["search_s"].max() / max(1, len(run_)), 3),
+        "judged_us": [short(us, 5) for us in at],
+        "close_s": short(close.min(), 4) if len(close) else None,
+        "search_s": short(run_["search_s"].max() / max(1, len(run_)), 3),
     }
-
-
-def _short(value: float, digits: int) -> float:
-    """Returns a number with so many digits: a file has many thousands of them."""
-    return float(f"{value:.{digits}g}")
 
 
 def judged(

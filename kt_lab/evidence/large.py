@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--options", type=json.loads, default={}, help="of runs of their own")
     parser.add_argument("--long-s", type=float, default=100, help="of each long run, at most")
     parser.add_argument("--times", type=int, default=10, help="budget of the two long runs")
-    parser.add_argument("--uniform", type=int, default=1000, help="draws from the whole space")
+    parser.add_argument(
+        "--uniform", type=int, default=1000, help="draws from the whole space, or 0"
+    )
     parser.add_argument("--uniform-s", type=float, default=180, help="for them, at most")
     parser.add_argument("--lanes", type=int, help="compile workers; default: cores but two")
     parser.add_argument("--rounds", type=int, default=20, help="of the final race")
@@ -95,7 +97,7 @@ def _wanted(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns the rows of an operation in the order in which they are done."""
     each = ("helion", "scout", *(["options"] if args.options else []))
     pairs = [{"run": run_, "seed": seed} for seed in range(args.seeds) for run_ in each]
-    once = ("long", "uniform", "helion_full", "race")
+    once = ("long", *(["uniform"] if args.uniform else []), "helion_full", "race")
     return pairs + [{"run": run_, "seed": 0} for run_ in once]
 
 

@@ -28,7 +28,7 @@ from kt_lab.evidence.playing import (
     runs,
     sized,
 )
-from kt_lab.evidence.resuming import Rows
+from kt_lab.evidence.resuming import Rows, short
 from kt_lab.experiment import process_pool
 from kt_lab.programs.operators import operators
 from kt_lab.programs.space import ScheduleSpace
@@ -228,17 +228,13 @@ def one_run(
     )
     statuses = [trial.status for trial in history]
     return {
-        "start_us": _short(start_us),
-        "points": [[n, _short(us)] for n, us in best_so_far([t.latency_us for t in history])],
+        "start_us": short(start_us, 6),
+        "points": [[n, short(us, 6)] for n, us in best_so_far([t.latency_us for t in history])],
         "programs": len(history),
         "failed": sum(status not in (OK, "censored") for status in statuses),
-        "search_s": _short(history[-1].search_s if len(history) else 0.0),
+        "search_s": short(history[-1].search_s if len(history) else 0.0, 6),
         "load": os.getloadavg()[0],
     }
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
 
 
 def report(result: Mapping[str, Any]) -> str:

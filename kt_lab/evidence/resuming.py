@@ -1,6 +1,7 @@
 """Rows of a result that are stored as they are done, so that a stopped command goes on."""
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,11 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def rows_of(table: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Returns the rows that `columns` was given."""
     return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+def short(value: float | None, digits: int) -> float | None:
+    """Returns a number with so many digits, None for none or inf: a file has many thousands."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
 
 
 class Rows:

@@ -23,7 +23,7 @@ from kt_lab.cells import recorded
 from kt_lab.evidence import ablation
 from kt_lab.evidence.ablation import WHOLE, Variant, changed
 from kt_lab.evidence.cold import BUDGETS, judged
-from kt_lab.evidence.resuming import Rows, columns
+from kt_lab.evidence.resuming import Rows, columns, short
 from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo
@@ -121,7 +121,7 @@ def _row(pool: Executor, workload: str, kind: str, args: argparse.Namespace) -> 
     world = widened(workload, kind, args.gpu)
     return {
         "kernel": recorded(workload, args.gpu).kernel,
-        "optimum_us": float(f"{world.optimum_us:.6g}"),
+        "optimum_us": short(world.optimum_us, 6),
         "configs": world.size,
         "judged_us": [[us for us, _ in runs] for runs in each],  # in the order of the variants
         "search_ms": [round(1e3 * float(np.median([s for _, s in runs])), 2) for runs in each],
@@ -155,8 +155,7 @@ def searched(
             best, held = trial.latency_us, world.latency_us(trial.config)
         at.append(held if math.isfinite(best) else math.inf)
     told = [at[min(budget, len(at)) - 1] for budget in BUDGETS if budget <= trials]
-    short = [float(f"{us:.4g}") if math.isfinite(us) else None for us in told]
-    return short, max(t.search_s for t in history) / len(history)
+    return [short(us, 4) for us in told], max(t.search_s for t in history) / len(history)
 
 
 @lru_cache(maxsize=4)

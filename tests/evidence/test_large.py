@@ -255,6 +255,14 @@ def test_it_goes_on_where_it_stopped_and_races_again_what_has_come(tmp_path, mon
     assert sum(row["run"] == "race" for row in result["rows"]) == 1
     assert run("--seeds", "2")["rows"] == result["rows"]
     assert len(races) == 2
+    none = run("--seeds", "1", "--uniform", "0")
+    assert [row["run"] for row in none["rows"]] == [
+        "helion",
+        "scout",
+        "long",
+        "helion_full",
+        "race",
+    ]
 
 
 # -- runs -----------------------------------------------------------------------------------------

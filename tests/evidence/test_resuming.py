@@ -2,7 +2,7 @@
 
 import json
 
-from kt_lab.evidence.resuming import Rows, as_text, columns, rows_of
+from kt_lab.evidence.resuming import Rows, as_text, columns, rows_of, short
 
 
 def test_a_result_is_json_with_a_line_for_every_row():
@@ -19,6 +19,15 @@ def test_a_result_is_json_with_a_line_for_every_row():
         '  {"workload":"softmax/4x6","us":[1.5,null]},'
     ]
     assert len(text.splitlines()) == 2 + 4 + 2 + 2
+
+
+def test_numbers_are_stored_short_and_what_is_none_is_null():
+    assert [short(us, 4) for us in (1234.56, 0.000123456, None, float("inf"))] == [
+        1235.0,
+        0.0001235,
+        None,
+        None,
+    ]
 
 
 def test_rows_come_back_from_their_columns():
