@@ -1,9 +1,9 @@
-"""Defaults of the flagship in spaces that cannot be listed, chosen on recorded spaces made wide.
+"""The flagship where nothing can be listed: its defaults compared on recorded spaces made wide.
 
 Helion's spaces have two dozen parameters, most of which hardly matter, and nobody can record one
 whole. Here a recorded landscape is multiplied by further parameters whose effects are drawn: what
 a config takes is what its recorded part took, times what every further parameter costs. That is a
-model and no measurement. It serves to choose defaults; Helion's own spaces judge them, live
+model and no measurement. It serves to compare defaults; Helion's own spaces judge them, live
 (`kt-lab evidence large`). The kernels are those of `kt-lab evidence ablation`, one workload each.
 """
 
@@ -72,7 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what is left out, where, and how often."""
     first = {name.partition("/")[0]: name for name in reversed(ablation.WORKLOADS)}
     parser.add_argument("--workloads", nargs="+", default=sorted(first.values()))
-    parser.add_argument("--variants", nargs="+", default=[*VARIANTS, *PEERS])
+    everyone = [*VARIANTS, *PEERS]
+    parser.add_argument("--variants", nargs="+", choices=everyone, default=everyone)
     add_effort(parser, seeds=5, trials=100, lanes=14)
     parser.add_argument("--again", action="store_true", help="search what is stored once more")
 
@@ -105,9 +106,7 @@ def paired(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return ablation.paired(table, variants=VARIANTS | {p: Variant("a peer") for p in PEERS})
 
 
-def report(result: Mapping[str, Any]) -> str:
-    """Returns the table for people, the costliest change first."""
-    return ablation.report(result)
+report = ablation.report
 
 
 def _row(pool: Executor, workload: str, kind: str, args: argparse.Namespace) -> dict[str, Any]:
