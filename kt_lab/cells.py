@@ -93,6 +93,11 @@ def run_cell(
     return history_table(history, facts=facts, judged_us=runner.judged_us)
 
 
+def columns(table: pd.DataFrame) -> dict[str, list]:
+    """Returns a table as JSON-ready lists, missing values as None: quick to hand on and write."""
+    return {n: table[n].to_numpy(dtype=object, na_value=None).tolist() for n in table.columns}
+
+
 def history_table(
     history: History, *, facts: Mapping[str, Any], judged_us: np.ndarray | None = None
 ) -> pd.DataFrame:

@@ -28,10 +28,8 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-import pandas as pd
-
 from kt_lab import __version__
-from kt_lab.cells import Cell, recorded, run_cell, searcher_kind
+from kt_lab.cells import Cell, columns, recorded, run_cell, searcher_kind
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.kernels import get_kernel
 from kt_lab.provenance import kernel_source
@@ -204,11 +202,11 @@ def fingerprint(cell: Cell) -> dict[str, str]:
     return {"kt_lab": code} | data_hashes(cell.workload, cell.gpu)
 
 
-def run_checked(cell: Cell, expected: Mapping[str, str]) -> pd.DataFrame:
+def run_checked(cell: Cell, expected: Mapping[str, str]) -> tuple[dict[str, list], str]:
     """Computes a run where the fingerprint is what the caller expects; called in workers.
 
     Returns:
-        Its table; `attrs["by"]` is the `process_name` of who computed it.
+        Its columns, and the `process_name` of who computed it.
 
     Raises:
         UsageError: kt_lab, landscape, kernel or space differ here.
@@ -222,9 +220,7 @@ def run_checked(cell: Cell, expected: Mapping[str, str]) -> pd.DataFrame:
             f"{cell.workload} in process {os.getpid()} of {platform.node()}: {told}; install the "
             "same kt_lab and data there and restart its workers"
         )
-    table = run_cell(cell)
-    table.attrs["by"] = process_name()
-    return table
+    return columns(run_cell(cell)), process_name()
 
 
 def process_name() -> str:
@@ -234,8 +230,8 @@ def process_name() -> str:
 
 def spread(
     cells: Iterable[Cell], executor: Executor, stop: Callable[[], bool]
-) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """Yields runs with their tables as workers finish them.
+) -> Iterator[tuple[Cell, tuple[dict[str, list], str]]]:
+    """Yields runs with what `run_checked` returns as workers finish them.
 
     A run whose worker died is computed again, alone, so that the run that kills its workers is
     known by it. What is queued at the end is cancelled.
@@ -269,12 +265,12 @@ def spread(
                 executor.workers()  # raises once they are gone
             for future in done:
                 cell = futures.pop(future)
-                table = _table(future, cell, deaths)
-                if table is None:
+                found = _result(future, cell, deaths)
+                if found is None:
                     again.append(cell)
                 else:
                     deaths.pop(id(cell), None)
-                    yield cell, table
+                    yield cell, found
     finally:
         for future in futures:
             future.cancel()
@@ -291,8 +287,8 @@ def _submit(executor: Executor, cell: Cell) -> Future:
         ) from error
 
 
-def _table(future: Future, cell: Cell, deaths: Counter) -> pd.DataFrame | None:
-    """Returns a run's table; None if its worker died and it may be tried again."""
+def _result(future: Future, cell: Cell, deaths: Counter) -> tuple | None:
+    """Returns what came of a run; None if its worker died and it may be tried again."""
     try:
         return future.result()
     except CancelledError as error:  # not by `spread`, which forgets what it cancels

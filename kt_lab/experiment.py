@@ -22,6 +22,7 @@ from kt_lab.cells import (
     LAUNCHES,
     NOT_REPEATABLE,
     Cell,
+    columns,
     from_launches,
     judged,
     recorded,
@@ -172,9 +173,9 @@ class Experiment:
         while True:
             todo = (cells[key] for key in shared.claims(cells))
             with closing(_compute(todo, executor, stop)) as computed:
-                for cell, table in computed:
-                    by[table.attrs.get("by", process_name())] += 1
-                    shared.add(_key(cell), {n: _plain(table[n]) for n in table.columns})
+                for cell, (found, name) in computed:
+                    by[name] += 1
+                    shared.add(_key(cell), found)
                     tell()
             shared.look()
             tell()
@@ -260,8 +261,8 @@ def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
     ].reset_index(drop=True)
     if len(fresh) != len(stored):
         return ["trial"]
-    columns = [c for c in fresh.columns if c not in NOT_REPEATABLE]
-    return [c for c in columns if _plain(fresh[c]) != _plain(stored[c])]
+    there = columns(stored)
+    return [n for n, v in columns(fresh).items() if n not in NOT_REPEATABLE and v != there[n]]
 
 
 def _name(given: Any) -> str:
@@ -284,26 +285,24 @@ def _row(given: Any) -> tuple[str, dict, str | None]:
 
 
 def _compute(cells: Iterable[Cell], executor: Executor | None, stop: Callable[[], bool]):
-    """Yields cells with their tables as they come; what is queued at the end is cancelled."""
+    """Yields cells with their columns and who computed them; what is queued then is cancelled."""
     if executor is not None:
         yield from spread(cells, executor, stop)
         return
     for cell in cells:
         if stop():
             return
-        yield cell, run_cell(cell)
+        yield cell, (columns(run_cell(cell)), process_name())
 
 
 def _key(cell: Cell) -> str:
     return f"{cell.workload}|{cell.searcher}|{cell.lanes}|{cell.seed}"
 
 
-def _plain(column: pd.Series) -> list:
-    """Returns a column as JSON-ready values, missing ones as None."""
-    return column.astype(object).where(column.notna(), None).tolist()
-
-
 def _gather(runs: Sequence[dict]) -> pd.DataFrame:
     if not runs:
         return pd.DataFrame()
-    return typed(pd.concat([pd.DataFrame(columns) for columns in runs], ignore_index=True))
+    # A journal that an older kt_lab began may lack columns.
+    names = dict.fromkeys(name for run in runs for name in run)
+    rows = [run | {n: [None] * len(run["trial"]) for n in names if n not in run} for run in runs]
+    return typed(pd.DataFrame({n: [v for run in rows for v in run[n]] for n in names}))

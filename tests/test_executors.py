@@ -168,12 +168,12 @@ def test_a_result_that_is_lost_while_dask_hands_it_on_is_computed_again():
         raise ValueError("its own")
 
     cell, deaths = experiment().cells()[0], Counter()
-    assert executors._table(future_of(_cascade_future), cell, deaths) is None
+    assert executors._result(future_of(_cascade_future), cell, deaths) is None
     with pytest.raises(ValueError, match="its own"):
-        executors._table(future_of(of_the_run), cell, deaths)
-    assert executors._table(future_of(_cascade_future), cell, deaths) is None
+        executors._result(future_of(of_the_run), cell, deaths)
+    assert executors._result(future_of(_cascade_future), cell, deaths) is None
     with pytest.raises(UsageError, match="leave its worker alive"):
-        executors._table(future_of(_cascade_future), cell, deaths)
+        executors._result(future_of(_cascade_future), cell, deaths)
 
 
 def test_a_killed_process_of_a_pool_costs_nothing_but_time(serial, tmp_path):

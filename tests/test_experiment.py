@@ -179,6 +179,22 @@ def test_an_interrupted_experiment_resumes_where_it_stopped(serial, tmp_path, mo
     assert not journal.exists()
 
 
+@pytest.mark.parametrize("old", [0, 1])
+def test_a_journal_that_an_older_kt_lab_began_may_lack_columns(old, monkeypatch):
+    small = _experiment(searchers=["random"], seeds=1)
+
+    def one(cell):
+        table = run_cell(cell)
+        return table.drop(columns="twin") if cell.workload == WORKLOADS[old] else table
+
+    monkeypatch.setattr("kt_lab.experiment.run_cell", one)
+    runs = small.run()
+    lacking = runs["workload"] == WORKLOADS[old]
+    assert runs["twin"].isna().equals(lacking)
+    whole = _experiment(searchers=["random"], seeds=1).run(executor=ThreadPoolExecutor(1))
+    assert _repeatable(runs[~lacking]).equals(_repeatable(whole[~lacking]))
+
+
 def test_another_request_does_not_mix_with_stored_runs(tmp_path):
     _experiment(searchers=["random"]).run(directory=tmp_path)
     with pytest.raises(StoreError, match="other seeds in small"):

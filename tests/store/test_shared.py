@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from kt_lab.budget import Budget
-from kt_lab.cells import NOT_REPEATABLE, run_cell
+from kt_lab.cells import NOT_REPEATABLE, columns, run_cell
 from kt_lab.errors import StoreError
 from kt_lab.experiment import Experiment, load_runs
 from kt_lab.store import Journal, Shared, read_journal, repair
@@ -145,10 +145,10 @@ def _keys():
 
 
 def _rows(key):
-    from kt_lab.experiment import _key, _plain
+    from kt_lab.experiment import _key
 
     [table] = [run_cell(c) for c in small().cells() if _key(c) == key]
-    return {name: _plain(table[name]) for name in table}
+    return columns(table)
 
 
 def test_a_stop_does_not_wait_for_what_others_have_in_hand(tmp_path):
