@@ -25,12 +25,10 @@ from kt_lab.evidence.playing import (
     EXPERT,
     LIMIT_S,
     SIZES,
-    Field,
     finalists,
     measured,
     open_field,
-    play,
-    runs,
+    played,
     sized,
 )
 from kt_lab.evidence.resuming import Rows
@@ -44,7 +42,6 @@ from kt_lab.workload import Workload
 PLAYERS = ("expert+annealing", "expert+evolution")
 TORCH = ("eager", "compiled", "autotuned")
 _START_S = 600.0  # the start program of a large convolution takes seconds a call
-_SLOW = 3.0  # times the expert's latency, from which on the search stops timing early
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +112,7 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
     limits = {"protocol": quick, "timeout_s": args.timeout_s}
     with CRunner(workload, threads=threads, awake=threads > 1, **limits) as runner:
         field = open_field(runner, threads=threads)
-        searched, histories = _searched(field, args)
+        searched, histories = played(field, args.players, budget=args.budget, seeds=args.seeds)
         found = finalists(histories, field.space, args.finalists)
         facts = runner.facts
     known = field.space.key(field.expert)
@@ -142,20 +139,6 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         "facts": {k: facts[k] for k in ("flags", "processor", "protocol")},
         "torch": torch[0]["torch"] if torch else None,
     }
-
-
-def _searched(field: Field, args) -> tuple[list[dict[str, Any]], list]:
-    """Lets all players play; returns what each came to, and the histories."""
-    told, histories, cutoff_us = [], [], _SLOW * field.expert_us
-    for player, seed in runs((EXPERT, *args.players), args.seeds):
-        history = play(player, field, budget=args.budget, seed=seed, cutoff_us=cutoff_us)
-        readings = [t.latency_us for t in history if t.status == OK]
-        failed = sum(t.status not in (OK, "censored") for t in history)
-        best = min(readings, default=None)
-        row = {"player": player, "seed": seed, "programs": len(history), "failed": failed}
-        told.append(row | {"latency_us": best})
-        histories.append(history)
-    return told, histories
 
 
 def _named(visit: np.ndarray, best: int) -> dict[str, list[float]]:

@@ -39,21 +39,25 @@ def merged(visits: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, dict[st
 
 
 def ratios(
-    rows: Sequence[Mapping[str, Any]], *, references: Sequence[str] = (*REFERENCES, "floor")
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    references: Sequence[str] = (*REFERENCES, "floor"),
+    paths: Sequence[str] = ("best", "expert"),
 ) -> pd.DataFrame:
     """Returns a table of latency ratios of what was found, one row per workload and reference.
 
     Args:
         rows: Of `kt-lab evidence dojo`.
         references: Paths, or the floor.
+        paths: Whose ratios.
 
     Returns:
-        Columns workload, kernel (the operator), threads, chain, size, reference, path (best or
-        expert), ratio (< 1: faster than the reference) and disturbed.
+        Columns workload, kernel (the operator), threads, chain, size, reference, path, ratio
+        (< 1: faster than the reference) and disturbed.
     """
     found = []
     for row in rows:
-        for path in ("best", "expert"):
+        for path in paths:
             ours = row["paths"].get(path)
             for reference in references:
                 other = _reference(row, reference)
@@ -82,9 +86,12 @@ def _reference(row: Mapping[str, Any], name: str) -> float | None:
 
 
 def means(
-    rows: Sequence[Mapping[str, Any]], *, references: Sequence[str] = REFERENCES
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    references: Sequence[str] = REFERENCES,
+    path: str = "best",
 ) -> list[dict[str, Any]]:
-    """Returns geometric means of the best program's ratios, with 95 % bootstrap intervals.
+    """Returns geometric means of a path's ratios, with 95 % bootstrap intervals.
 
     Operators are resampled, then their workloads: shapes of one operator are alike.
 
@@ -92,8 +99,7 @@ def means(
         Per reference, threads and group (all, single operators, fusable chains): `ratio`, `low`,
         `high`, `workloads` and `losses`, how many ratios are above 1.
     """
-    table = ratios(rows, references=references)
-    table = table[table["path"] == "best"]
+    table = ratios(rows, references=references, paths=(path,))
     found = []
     for (reference, threads), part in table.groupby(["reference", "threads"], sort=True):
         for group, chains in _GROUPS.items():

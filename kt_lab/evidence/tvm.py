@@ -1,34 +1,43 @@
-"""The dojo's best stored programs beside TVM, untuned and tuned, and beside PyTorch eager.
+"""The dojo's programs beside TVM, untuned and tuned, and beside PyTorch: all from one run.
 
-A row: operator, shape, threads. MetaSchedule tunes it anew; then our stored schedules, PyTorch and
-TVM are timed in one run, visit after visit, every visit in fresh processes, as `kt-lab evidence
-dojo` does. TVM may live in another environment: see --tvm-python.
+A row: operator, shape, threads. Our players measure `trials` different programs each and
+MetaSchedule as many; then the programs that they found, PyTorch and TVM are timed visit after
+visit, every visit in fresh processes, as `kt-lab evidence dojo` does. `best` is the program that
+read fastest while players played, so that no lucky reading of the visits wins. TVM may live in
+another environment: see --tvm-python.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence.dojo_tables import means, merged, ratios
-from kt_lab.evidence.playing import EXPERT, SIZES, sized
+from kt_lab.evidence.playing import (
+    EXPERT,
+    LIMIT_S,
+    SIZES,
+    finalists,
+    open_field,
+    played,
+    sized,
+)
 from kt_lab.evidence.resuming import Rows
 from kt_lab.evidence.tvm_paths import TUNED, UNTUNED, environment
 from kt_lab.evidence.visits import answer, others, torch_visit, visit
-from kt_lab.landscape import data_directory
 from kt_lab.programs.operators import get_operator, operators
 from kt_lab.provenance import provenance
-from kt_lab.runners.c import find_toolchain
+from kt_lab.runners.c import CRunner, Protocol, find_toolchain
 from kt_lab.trial import Config
+from kt_lab.workload import Workload
 
+PLAYERS = ("expert+annealing", "expert+evolution")
 ENOUGH = 256  # trials of MetaSchedule, below which beating it says little
 _MODULE = "kt_lab.evidence.tvm_paths"
-_PATHS = (EXPERT, "best", "eager", UNTUNED, TUNED)
+_PATHS = (EXPERT, "best", "eager", "compiled", UNTUNED, TUNED)
 _STARTED_S, _TRIAL_S = 600.0, 60.0  # MetaSchedule gives a trial 30 s to build and 30 s to run
 
 
@@ -38,62 +47,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--operators", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["cache", "memory"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--trials", type=int, default=64, help="that MetaSchedule measures")
-    parser.add_argument("--seed", type=int, default=0, help="of MetaSchedule")
+    parser.add_argument("--trials", type=int, default=64, help="that each side measures")
+    parser.add_argument("--players", nargs="+", default=list(PLAYERS), metavar="PLAYER")
+    parser.add_argument("--seed", type=int, default=0, help="of MetaSchedule; ours have 0")
     parser.add_argument("--visits", type=int, default=2, help="in fresh processes")
     parser.add_argument("--rounds", type=int, default=30, help="batches of a path in a visit")
     parser.add_argument("--batch-us", type=float, default=200.0, help="a batch takes at least")
-    parser.add_argument("--dojo", type=Path, help="default: data/evidence/dojo.json")
+    parser.add_argument("--timeout-s", type=float, default=10.0, help="of our programs' check")
     parser.add_argument("--tvm-python", default=sys.executable, help="interpreter that has TVM")
     parser.add_argument("--again", action="store_true", help="measure what is stored once more")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures the rows that are not stored yet; returns all of them with their means."""
-    wanted = _wanted(args)
-    args.torch = ["eager"]
+    args.torch = ["eager", "compiled"]
     facts = {
         "trials": args.trials,
+        "players": args.players,
         "seed": args.seed,
         "visits": args.visits,
         "rounds": args.rounds,
         "batch_us": args.batch_us,
+        "timeout_s": args.timeout_s,
         "compiler": find_toolchain().version,
         "tvm": _ask({"operator": "its version"}, 1, args)["tvm"],
     }
     rows = Rows(args.out, facts, provenance(), again=args.again)
+    for size in args.sizes:
+        for name in args.operators:
+            for threads in args.threads:
+                workload = sized(name, size)
+                key = {"workload": workload.key, "threads": threads}
+                rows.once(key, lambda w=workload, s=size, t=threads: _row(w, s, t, args))
     result = rows.result
-    found = {(row["workload"], row["threads"]): row["schedules"] for row in wanted}
-    result["rows"] = [  # without those of programs that were measured anew since
-        row
-        for row in result["rows"]
-        if found.get((row["workload"], row["threads"]), row["schedules"]) == row["schedules"]
-    ]
-    for row in wanted:
-        key = {name: row[name] for name in ("workload", "threads")}
-        rows.once(key, lambda row=row: _row(row, args))
-    result["means"] = means(result["rows"], references=(UNTUNED, TUNED, "eager"))
+    result["means"] = summary(result["rows"], args.players)
     return result
 
 
-def _wanted(args) -> list[Mapping[str, Any]]:
-    """Returns the dojo's rows that were asked for, or raises UsageError where one is not there."""
-    path = args.dojo or data_directory() / "evidence" / "dojo.json"
-    rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    known = {(row["workload"], row["threads"]): row for row in rows}
-    asked = [
-        (sized(name, size).key, threads)
-        for name in args.operators
-        for size in args.sizes
-        for threads in args.threads
-    ]
-    missing = [f"{key} {threads}T" for key, threads in asked if (key, threads) not in known]
-    if missing:
-        raise UsageError(
-            f"{path} must hold programs of all that is compared, got none of "
-            f"{', '.join(missing)}; run kt-lab evidence dojo, or ask for less"
-        )
-    return [known[key] for key in asked]
+def summary(rows: Sequence[Mapping[str, Any]], players: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns the means of the best program and of every player's, by their `path`."""
+    references = (UNTUNED, TUNED, "eager", "compiled")
+    found = [{"path": "best"} | mean for mean in means(rows, references=references)]
+    for path in players:
+        alone = means(rows, references=(TUNED,), path=path)
+        found += [{"path": path} | mean for mean in alone]
+    return found
 
 
 def _ask(job: Mapping[str, Any], threads: int, args, *, awake: bool = True) -> dict[str, Any]:
@@ -102,12 +100,12 @@ def _ask(job: Mapping[str, Any], threads: int, args, *, awake: bool = True) -> d
     return answer(_MODULE, job, env=env, timeout_s=limit_s, python=args.tvm_python)
 
 
-def _row(stored: Mapping[str, Any], args) -> dict[str, Any]:
-    """Tunes one workload on some threads, then times all sides in visits."""
-    operator, threads = get_operator(stored["operator"]), stored["threads"]
-    workload = sized(operator, stored["size"])
-    ours = (EXPERT, "best")
-    configs = [Config(schedule=stored["schedules"][path]) for path in ours]
+def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
+    """Lets players and MetaSchedule search one workload, then times all sides in visits."""
+    operator = get_operator(workload.kernel)
+    found, ours = _played(workload, threads, args)
+    configs = [Config(schedule=text) for text in dict.fromkeys(ours.values())]
+    at = {path: configs.index(Config(schedule=text)) for path, text in ours.items()}
     parts: list[Mapping[str, Any]] = []
     errors: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -123,14 +121,15 @@ def _row(stored: Mapping[str, Any], args) -> dict[str, Any]:
             samples = visit(workload, threads, configs, args)
             torch = torch_visit(workload, threads, args)
             tvm = others(threads, lambda awake: _ask(timing, threads, args, awake=awake))
-            parts += [dict(zip(ours, samples.T.tolist(), strict=True)), torch["paths"]]
+            parts += [{path: samples[:, k].tolist() for path, k in at.items()}, torch["paths"]]
             parts += [tvm["paths"]]
             errors |= tvm["errors"]
     return {
         "operator": operator.name,
         "chain": operator.chain,
-        "schedules": stored["schedules"],
-        "size": stored["size"],
+        "size": size,
+        "schedules": ours,
+        "found": found,
         "paths": merged(parts),
         "tuning": tuning | {"errors": errors | tuning["errors"]},
         "load": os.getloadavg()[0],
@@ -138,11 +137,26 @@ def _row(stored: Mapping[str, Any], args) -> dict[str, Any]:
     }
 
 
+def _played(workload: Workload, threads: int, args) -> tuple[list[dict], dict[str, str]]:
+    """Returns what players came to, and schedules: of the expert, of each player, the best."""
+    quick = Protocol(samples=args.rounds, batch_us=args.batch_us, limit_s=LIMIT_S)
+    options = {"protocol": quick, "timeout_s": args.timeout_s}
+    with CRunner(workload, threads=threads, awake=threads > 1, **options) as runner:
+        field = open_field(runner, threads=threads)
+        found, histories = played(field, args.players, budget=args.trials)
+    ours = {EXPERT: field.expert["schedule"]}
+    for player, history in zip(args.players, histories[1:], strict=True):
+        [config] = finalists([histories[0], history], field.space, 1)
+        ours[player] = config["schedule"]
+    [best] = finalists(histories, field.space, 1)
+    return found, ours | {"best": best["schedule"]}
+
+
 def report(result: Mapping[str, Any]) -> str:
     """Returns the table for people: microseconds, and ratios to tuned TVM, < 1 where we win."""
     lines = [f"{'workload, threads':38s}{''.join(f'{path:>11s}' for path in _PATHS)}   best/tuned"]
-    table = ratios(result["rows"], references=(TUNED,))
-    table = table[table["path"] == "best"].set_index(["workload", "threads"])["ratio"]
+    table = ratios(result["rows"], references=(TUNED,), paths=("best",))
+    table = table.set_index(["workload", "threads"])["ratio"]
     for row in result["rows"]:
         known = [row["paths"].get(path) for path in _PATHS]
         told = "".join(f"{path['min_us']:11.4g}" if path else f"{'-':>11s}" for path in known)
@@ -157,7 +171,7 @@ def report(result: Mapping[str, Any]) -> str:
     )
     for mean in result["means"]:
         lines.append(
-            f"best / {mean['reference']}, {mean['group']}, {mean['threads']} threads: "
+            f"{mean['path']} / {mean['reference']}, {mean['group']}, {mean['threads']} threads: "
             f"{mean['ratio']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}], {mean['losses']} of "
             f"{mean['workloads']} lost{_verdict(mean, result['trials'])}"
         )

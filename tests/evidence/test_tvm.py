@@ -1,7 +1,6 @@
 """Our programs beside TVM: rows from one run, a process apart, words no stronger than trials."""
 
 import argparse
-import json
 import subprocess
 import sys
 
@@ -10,7 +9,6 @@ import pytest
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence import tvm, tvm_paths
-from kt_lab.evidence.dojo_tables import means
 from kt_lab.evidence.torch_paths import alternating
 from kt_lab.programs.operators import error, operators
 from tests.dojo_rows import dojo_row
@@ -44,48 +42,45 @@ def stand_in(tmp_path, monkeypatch):
     monkeypatch.setattr(tvm, "torch_visit", lambda *_: eager)
 
 
-def asked(folder, rows, *arguments):
-    (folder / "dojo.json").write_text(json.dumps({"rows": rows}))
+def asked(folder, *arguments):
     parser = argparse.ArgumentParser()
     tvm.add_arguments(parser)
-    small = ["--dojo", folder / "dojo.json", "--tvm-python", folder / "python", "--sizes", "tiny"]
+    small = ["--tvm-python", folder / "python", "--sizes", "tiny", "--trials", 4]
     small += ["--rounds", 2, "--visits", 1, "--batch-us", 20, "--operators", *arguments]
     given = parser.parse_args([str(a) for a in small])
     given.out = folder / "tvm.json"
     return given
 
 
-def row(operator, extents, *, threads=1, schedule=""):
-    made = dojo_row(operator, best=1.0, eager=1.0, name=extents, threads=threads)
-    return made | {"size": "tiny", "schedules": {"expert": "", "best": schedule}}
-
-
 @pytest.mark.usefixtures("stand_in")
-def test_rows_set_stored_programs_beside_tvm_and_are_measured_once(tmp_path):
-    rows = [row("softmax", "4x6", threads=t) for t in (1, 2)]
+def test_rows_set_what_players_find_beside_tvm_and_are_measured_once(tmp_path):
     for _ in range(2):
-        result = tvm.run(asked(tmp_path, rows, "softmax"))
+        result = tvm.run(asked(tmp_path, "softmax"))
     assert (tmp_path / "tuned").read_text().split() == ["softmax1", "softmax2"]
     first, second = result["rows"]
-    assert set(first["paths"]) == {"expert", "best", "eager", "tvm", "tvm_tuned"}
+    assert set(first["paths"]) == {"expert", "best", *tvm.PLAYERS, "eager", "tvm", "tvm_tuned"}
+    # no side measures more than the other
+    assert {run["player"]: run["programs"] for run in first["found"]} == {
+        "expert": 1,
+        **dict.fromkeys(tvm.PLAYERS, 4),
+    }
+    assert first["tuning"] | {"trials": 4, "failed": 1, "tvm": "0.27"} == first["tuning"]
+    least = min(first["found"], key=lambda run: run["latency_us"])["player"]
+    assert first["schedules"]["best"] == first["schedules"][least]
     assert 0 < first["paths"]["best"]["min_us"] < 1e5  # it was timed, not copied
     # one thread need not wait; of two, the faster way to wait counts
     assert [r["paths"]["tvm_tuned"]["min_us"] for r in (first, second)] == [2e6, 1e6]
-    assert first["tuning"] | {"trials": 64, "failed": 1, "tvm": "0.27"} == first["tuning"]
-    ratios = {(m["reference"], m["threads"]): m["ratio"] for m in result["means"]}
-    assert ratios["tvm", 1] == pytest.approx(first["paths"]["best"]["min_us"] / 5e6)
-
-    other = [row("softmax", "4x6", schedule="unroll 0 2")]
-    anew = tvm.run(asked(tmp_path, other, "softmax", "--threads", 1))
+    ratios = {(m["path"], m["reference"], m["threads"]): m["ratio"] for m in result["means"]}
+    assert ratios["best", "tvm", 1] == pytest.approx(first["paths"]["best"]["min_us"] / 5e6)
+    player = tvm.PLAYERS[0]
+    expected = second["paths"][player]["min_us"] / 1e6
+    assert ratios[player, "tvm_tuned", 2] == pytest.approx(expected)
     assert "softmax/4x6 1T" in tvm.report(result)
-    assert anew["rows"][0]["threads"] == 2  # was not asked, and stays
-    assert anew["rows"][1]["schedules"]["best"] == "unroll 0 2"  # in place of the other's row
 
 
 @pytest.mark.usefixtures("stand_in")
 def test_what_tvm_gets_wrong_or_dies_of_is_a_fact(tmp_path):
-    rows = [row("matmul", "4x6x8"), row("softmax", "4x6"), row("multiply", "12")]
-    result = tvm.run(asked(tmp_path, rows, "matmul", "multiply", "--threads", 1))
+    result = tvm.run(asked(tmp_path, "matmul", "multiply", "--threads", 1))
     died, wrong = result["rows"]
     assert "exit code 3" in died["tuning"]["errors"]["tvm_tuned"]
     assert wrong["tuning"]["errors"] == {"tvm_tuned": "deviates by 1"}
@@ -103,7 +98,7 @@ def test_a_win_needs_enough_trials():
             r["paths"] |= {k: path | {"min_us": us} for k, us in slow.items()}
             r["tuning"] = {"trials": trials, "errors": {}}
         found = {"rows": rows, "trials": trials, "tvm": "0.27"}
-        found["means"] = means(rows, references=("tvm", "tvm_tuned", "eager"))
+        found["means"] = tvm.summary(rows, ())
         lines = tvm.report(found).splitlines()
         return next(line for line in lines if "tvm_tuned, all" in line)
 
@@ -127,10 +122,8 @@ def test_what_takes_seconds_is_timed_a_few_times():
 
 
 def test_what_cannot_be_compared_is_said_first(tmp_path):
-    with pytest.raises(UsageError, match=r"softmax/4x6 1T.*run kt-lab evidence dojo"):
-        tvm.run(asked(tmp_path, [], "softmax"))
     with pytest.raises(UsageError, match=r"tvm_paths must answer .*python"):
-        tvm.run(asked(tmp_path, [row("softmax", "4x6")], "softmax", "--threads", 1))
+        tvm.run(asked(tmp_path, "softmax", "--threads", 1))
 
 
 def test_the_process_of_tvm_needs_numpy_only():
