@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.cells import Cell, recorded
-from kt_lab.evidence.cold import BUDGETS, judged, searched
+from kt_lab.evidence.cold import BUDGETS, judged, searched, who
 from kt_lab.evidence.resuming import Rows, columns, short
 from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
@@ -174,8 +174,7 @@ def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, A
             args.trials,
             None,
         )
-        for name in args.variants
-        for seed in range(args.seeds)
+        for name, seed in who(vars(args))
     ]
     close_us = level["optimum_us"] * max(_CLOSE, level["noise_floor"])
     found = list(pool.map(varied, cells, [close_us] * len(cells)))

@@ -89,31 +89,46 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, Any]:
     level = levels(workload, gpu=args.gpu)
+    found = all_searched(pool, workload, args.gpu, close_to(level), args)
+    return {"kernel": recorded(workload, args.gpu).kernel, **level, "runs": found}
+
+
+def all_searched(
+    pool: Executor, workload: str, gpu: str | None, close_us: float, args: argparse.Namespace
+) -> dict[str, list[Any]]:
+    """Returns what `searched` does of every searcher and seed, as columns in `who`'s order."""
+    pairs = who(vars(args))
     cells = [
-        Cell(workload, args.gpu, name, name, (), args.lanes, seed, args.trials, None)
-        for name in args.searchers
-        for seed in range(args.seeds)
+        Cell(workload, gpu, name, name, (), args.lanes, seed, args.trials, None)
+        for name, seed in pairs
     ]
-    close_us = level["optimum_us"] * max(_CLOSE, _NEAR * level["noise_floor"])
-    found = list(pool.map(searched, cells, [close_us] * len(cells)))
-    return {"kernel": recorded(workload, args.gpu).kernel, **level, "runs": columns(found)}
+    return columns(list(pool.map(searched, cells, [close_us] * len(cells))))
+
+
+def who(facts: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Returns the searcher, or variant, and the seed of every run of a row, in their order."""
+    names = facts.get("searchers") or facts["variants"]
+    return [(name, seed) for name in names for seed in range(facts["seeds"])]
+
+
+def close_to(level: Mapping[str, float]) -> float:
+    """Returns the latency that counts as found, in microseconds, from `kt_lab.study.levels`."""
+    return level["optimum_us"] * max(_CLOSE, _NEAR * level["noise_floor"])
 
 
 def searched(cell: Cell, close_us: float) -> dict[str, Any]:
     """Searches once.
 
     Returns:
-        searcher, seed; judged_us, the incumbent's judged latency at each budget, None before the
-        first; close_s, compile, timing and search seconds until it is at most `close_us`, None if
-        never; search_s, the searcher's own seconds a trial.
+        judged_us, the incumbent's judged latency at each budget, None before the first; close_s,
+        compile, timing and search seconds until it is at most `close_us`, None if never;
+        search_s, the searcher's own seconds a trial.
     """
     run_ = run_cell(cell)
     curve = incumbent_curves(run_)
     at = step_values(curve, np.array(BUDGETS), x="spent_trials", value="judged_us")
     close = curve.loc[curve["judged_us"] <= close_us, "elapsed_s"]
     return {
-        "searcher": cell.searcher,
-        "seed": cell.seed,
         "judged_us": [short(us, 5) for us in at],
         "close_s": short(close.min(), 4) if len(close) else None,
         "search_s": short(run_["search_s"].max() / max(1, len(run_)), 3),
@@ -137,24 +152,26 @@ def judged(
         Further columns optimum_us, noise_floor, close_s (inf: never) and search_s.
     """
     told = [
-        {**_facts(result, row), **_run(run_), "budget": float(budget), "judged_us": us}
+        {**_facts(result, row), **_run(pair, run_), "budget": float(budget), "judged_us": us}
         for row in result["rows"]
         if kernels is None or row["kernel"] in kernels
-        for run_ in rows_of(row["runs"])
+        for pair, run_ in zip(who(result), rows_of(row["runs"]), strict=True)
         for budget, us in zip(budgets, run_["judged_us"], strict=True)
         if budget <= result["trials"]
     ]
     table = pd.DataFrame(told).assign(axis="spent_trials")
-    return table.fillna({"judged_us": np.inf, "close_s": np.inf})
+    never = {"judged_us": np.inf, "close_s": np.inf}
+    return table.astype(dict.fromkeys(never, float)).fillna(never)
 
 
 def _facts(result: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
     here = {name: row[name] for name in ("workload", "kernel", "optimum_us", "noise_floor")}
-    return here | {"gpu": result["gpu"], "lanes": result["lanes"]}
+    return here | {"gpu": row.get("gpu") or result["gpu"], "lanes": result["lanes"]}
 
 
-def _run(run_: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: run_[name] for name in ("searcher", "seed", "close_s", "search_s")}
+def _run(pair: tuple[str, int], run_: Mapping[str, Any]) -> dict[str, Any]:
+    said = {name: run_[name] for name in ("close_s", "search_s")}
+    return {"searcher": pair[0], "seed": pair[1], **said}
 
 
 def ratios(table: pd.DataFrame) -> pd.DataFrame:

@@ -95,9 +95,9 @@ def paired(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     apart = []
     for row in result["rows"]:
         runs = [
-            {"searcher": name, "seed": seed, "judged_us": us, "close_s": None, "search_s": 0.0}
-            for name, told in zip(result["variants"], row["judged_us"], strict=True)
-            for seed, us in enumerate(told)
+            {"judged_us": us, "close_s": None, "search_s": 0.0}
+            for told in row["judged_us"]  # by variant, then by seed
+            for us in told
         ]
         name = f"{row['workload']}/{row['kind']}"
         apart.append(row | {"workload": name, "noise_floor": 1.0, "runs": columns(runs)})

@@ -88,7 +88,7 @@ def test_a_search_that_finds_nothing_is_infinitely_slow(stored):
     result = json.loads(json.dumps(stored[1]))
     for row in result["rows"]:
         runs = row["runs"]
-        for at, name in enumerate(runs["searcher"]):
+        for at, (name, _) in enumerate(cold.who(result)):
             if name == "scout":
                 runs["judged_us"][at] = [None] * len(cold.BUDGETS)
                 runs["close_s"][at] = None
