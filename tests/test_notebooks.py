@@ -72,6 +72,7 @@ SMALL = {
                 "quality",
                 "anatomy",
                 "cold",
+                "h100",
             )
         ],
     ),

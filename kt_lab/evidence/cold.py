@@ -53,7 +53,7 @@ TARGETS = {30: 1.030, 50: 1.015, 100: 1.005, 200: 1.002}
 """What the flagship was asked to reach: trials -> latency over the optimum."""
 SPREAD = {"p90": 1.010, "worst": 1.030}  # the same of its seeds after 200 trials, everywhere
 BEGIN, END = "<!-- cold -->", "<!-- /cold -->"
-_NEAR = 1.002  # of a landscape's noise floor, where that is above a target
+NEAR = 1.002  # of a landscape's noise floor, where that is above a target
 _CLOSE = 1.01  # of the optimum: what the seconds are counted to
 
 
@@ -113,7 +113,7 @@ def who(facts: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 def close_to(level: Mapping[str, float]) -> float:
     """Returns the latency that counts as found, in microseconds, from `kt_lab.study.levels`."""
-    return level["optimum_us"] * max(_CLOSE, _NEAR * level["noise_floor"])
+    return level["optimum_us"] * max(_CLOSE, NEAR * level["noise_floor"])
 
 
 def searched(cell: Cell, close_us: float) -> dict[str, Any]:
@@ -152,16 +152,19 @@ def judged(
         Further columns optimum_us, noise_floor, close_s (inf: never) and search_s.
     """
     told = [
-        {**_facts(result, row), **_run(pair, run_), "budget": float(budget), "judged_us": us}
+        {
+            **_facts(result, row),
+            **_run(pair, run_),
+            "budget": float(budget),
+            "judged_us": _or_inf(us),
+        }
         for row in result["rows"]
         if kernels is None or row["kernel"] in kernels
         for pair, run_ in zip(who(result), rows_of(row["runs"]), strict=True)
         for budget, us in zip(budgets, run_["judged_us"], strict=True)
         if budget <= result["trials"]
     ]
-    table = pd.DataFrame(told).assign(axis="spent_trials")
-    never = {"judged_us": np.inf, "close_s": np.inf}
-    return table.astype(dict.fromkeys(never, float)).fillna(never)
+    return pd.DataFrame(told).assign(axis="spent_trials")
 
 
 def _facts(result: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,8 +173,13 @@ def _facts(result: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(pair: tuple[str, int], run_: Mapping[str, Any]) -> dict[str, Any]:
-    said = {name: run_[name] for name in ("close_s", "search_s")}
-    return {"searcher": pair[0], "seed": pair[1], **said}
+    searcher, seed = pair
+    said = {"close_s": _or_inf(run_["close_s"]), "search_s": run_["search_s"]}
+    return {"searcher": searcher, "seed": seed, **said}
+
+
+def _or_inf(value: float | None) -> float:
+    return np.inf if value is None else value
 
 
 def ratios(table: pd.DataFrame) -> pd.DataFrame:
@@ -236,7 +244,7 @@ def targets(table: pd.DataFrame, *, searcher: str = FLAGSHIP) -> pd.DataFrame:
             continue
         groups = at.groupby("workload")
         medians = groups["ratio"].median()
-        allowed = np.maximum(target, _NEAR * groups["noise_floor"].first())
+        allowed = np.maximum(target, NEAR * groups["noise_floor"].first())
         rows.append(
             {
                 "budget": budget,
@@ -248,6 +256,21 @@ def targets(table: pd.DataFrame, *, searcher: str = FLAGSHIP) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def by_kernel(table: pd.DataFrame, budget: float, *, searcher: str = FLAGSHIP) -> pd.DataFrame:
+    """Returns how the seeds of a searcher scatter on every kernel.
+
+    Returns:
+        By kernel, geomeans over its workloads: p90 and worst of the seeds, over the optimum, and
+        the noise floor.
+    """
+    own = table[(table["searcher"] == searcher) & (table["budget"] == budget)]
+    logs = np.log(own["judged_us"] / own["optimum_us"])
+    groups = logs.groupby([own["kernel"], own["workload"]])
+    floors = np.log(own["noise_floor"]).groupby([own["kernel"], own["workload"]]).first()
+    each = pd.DataFrame({"p90": groups.quantile(0.9), "worst": groups.max(), "floor": floors})
+    return np.exp(each.groupby(level="kernel").mean())
 
 
 def figure(result: Mapping[str, Any], *, venue: str | None = None) -> Any:

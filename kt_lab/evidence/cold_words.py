@@ -6,22 +6,49 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab.evidence.cold import BUDGETS, FLAGSHIP, SPREAD, against_best, judged, ratios, targets
+from kt_lab.evidence import foreign
+from kt_lab.evidence.cold import (
+    BUDGETS,
+    FLAGSHIP,
+    NEAR,
+    SPREAD,
+    against_best,
+    by_kernel,
+    judged,
+    ratios,
+    targets,
+)
 from kt_lab.plots.style import searcher_style
 
 
-def block(held_out: Mapping[str, Any], older: Mapping[str, Any]) -> str:
+def block(
+    held_out: Mapping[str, Any],
+    older: Mapping[str, Any],
+    other_gpu: Mapping[str, Any],
+    other_tuners: Mapping[str, Any],
+) -> str:
     """Returns the README's tables as Markdown.
 
     Args:
         held_out: What the command stores.
         older: The same of the kernels that the flagship was designed or first judged on.
+        other_gpu: The same of these kernels on another GPU.
+        other_tuners: What `kt-lab evidence foreign` stores.
     """
     said = (
         "The other kernels, on half of which it was designed and on half of which it was first "
         "judged (`kt-lab evidence --out data/evidence/cold-older.json cold --kernels ...`):"
     )
-    return "\n\n".join([_markdown(held_out), said, _markdown(older)])
+    there = (
+        "These kernels on another GPU (`kt-lab evidence --out data/evidence/cold-h100.json cold "
+        "--gpu h100 --kernels ...`); nothing was designed on its recordings:"
+    )
+    others = (
+        "A landscape that another tuner recorded (`kt-lab evidence foreign FILES`), not shipped: "
+        "it lies in the tests of autotuning_methodology 1.1.0 (MIT, the sdist on PyPI)."
+    )
+    parts = [_markdown(held_out), said, _markdown(older), there, _markdown(other_gpu)]
+    return "\n\n".join([*parts, others, foreign.words(other_tuners)])
 
 
 def _markdown(result: Mapping[str, Any]) -> str:
@@ -86,5 +113,16 @@ def _asked(table: pd.DataFrame) -> str:
     return (
         f"Medians over seeds: {label} {', '.join(told)}. Seeds of the worst workload after "
         f"{last.budget:.0f}: 90th percentile {last.p90:.3f} (asked {SPREAD['p90']:.3f}), worst "
-        f"{last.worst:.3f} (asked {SPREAD['worst']:.3f})."
+        f"{last.worst:.3f} (asked {SPREAD['worst']:.3f}). Over the workloads of a kernel: "
+        f"{_scatter(table, last.budget, 'p90', '90th percentile')}, "
+        f"{_scatter(table, last.budget, 'worst', 'worst')}."
+    )
+
+
+def _scatter(table: pd.DataFrame, budget: float, column: str, name: str) -> str:
+    kernels = by_kernel(table, budget)
+    reached = kernels[column] <= np.maximum(SPREAD[column], NEAR * kernels["floor"])
+    return (
+        f"{name} {kernels[column].max():.3f} at most ({kernels[column].idxmax()}), as asked on "
+        f"{reached.sum()} of {len(kernels)}"
     )

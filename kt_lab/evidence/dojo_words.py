@@ -18,6 +18,7 @@ _REFERENCES = {
     "eager": "PyTorch eager",
     "compiled": "torch.compile",
 }
+_HEADS = {EXPERT: "expert pass", UNTUNED: "TVM untuned", TUNED: "TVM tuned"}
 _EARLY = 16  # programs after which a policy that was carried over shows what it brought
 _MISSING = "Not measured yet: `kt-lab evidence dojo` and `kt-lab evidence players`."
 
@@ -39,8 +40,7 @@ def dojo_block(
         shapes: That of `kt-lab evidence learners --policy`, or None.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
-    tuned_on = comparison["provenance"]["cpu"] if comparison else "another machine"
-    parts += [_tvm(beside_tvm, tuned_on)] if beside_tvm else []
+    parts += [_tvm(beside_tvm)] if beside_tvm else []
     parts += [_players(players)] if players else []
     if learners:
         curves = [row for row in learners["rows"] if row["part"] == "curves"]
@@ -90,35 +90,41 @@ def _us(path: Mapping[str, Any] | None) -> str:
     return f"{path['min_us']:.4g}" + ("*" if path["disturbed"] else "")
 
 
-def _tvm(result: Mapping[str, Any], tuned_on: str) -> str:
+def _tvm(result: Mapping[str, Any]) -> str:
     first = result["rows"][0]
-    tuned = [mean for mean in result["means"] if mean["reference"] == TUNED]
-    told = [
-        f"{mean['group']} on {mean['threads']} thread{'s' if mean['threads'] > 1 else ''} "
-        f"{mean['ratio']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}], {mean['losses']} of "
-        f"{mean['workloads']} lost"
-        for mean in tuned
-    ]
-    claim = "" if result["trials"] >= ENOUGH else f", too few to claim a win ({ENOUGH} are)"
-    where = f"programs tuned on {tuned_on}, TVM's on the machine that timed them"
-    if tuned_on == result["provenance"]["cpu"]:
-        where = "programs tuned on that machine"
+    told: dict[str, list[str]] = {}
+    for mean in result["means"]:
+        if mean["reference"] == TUNED and (mean["path"] == "best" or mean["group"] == "all"):
+            told.setdefault(mean["path"], []).append(
+                f"{mean['group']} on {mean['threads']} thread{'s' if mean['threads'] > 1 else ''} "
+                f"{mean['ratio']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}], {mean['losses']} "
+                f"of {mean['workloads']} lost"
+            )
+    ways = "; ".join(
+        f"{path.replace('+', ' + ')} over tuned TVM: {'; '.join(means)}"
+        for path, means in told.items()
+    )
+    claim = "" if result["trials"] >= ENOUGH else f" (too few to claim a win: {ENOUGH} are)"
+    names = ", ".join(player.replace("+", " + ") for player in result["players"])
     sizes = Counter(row["size"] for row in result["rows"])
+    paths = (EXPERT, *result["players"], "eager", "compiled", UNTUNED, TUNED)
+    heads = [_HEADS.get(name, name.replace("+", " + ")) for name in paths]
     lines = [
-        f"Beside TVM {result['tvm']}, whose MetaSchedule measured up to {result['trials']} trials "
-        f"a row{claim}: best program over tuned TVM, {'; '.join(told)}; "
+        f"Beside TVM {result['tvm']}, everything searched and timed on one machine: {names} and "
+        f"MetaSchedule measured {result['trials']} programs each{claim}, MetaSchedule fewer where "
+        f"it has no more; `best` is what read fastest while ours searched. {ways}. "
         f"{', '.join(f'{count} rows of {size} size' for size, count in sizes.items())}. "
         f"Microseconds, {result['provenance']['cpu']}, {result['provenance']['cores']} cores, "
-        f"torch {first['torch']}; {where}.",
+        f"torch {first['torch']}; * disturbed in spite of repetition.",
         "",
-        "| workload | threads | expert | best | eager | TVM untuned | TVM tuned | best / tuned |",
-        "| --- " * 8 + "|",
+        f"| workload | threads | {' | '.join(heads)} | best / TVM tuned |",
+        "| --- " * (len(paths) + 3) + "|",
     ]
     for row in result["rows"]:
-        paths = row["paths"]
-        us = [_us(paths.get(n)) for n in (EXPERT, "best", "eager", UNTUNED, TUNED)]
-        known = paths.get(TUNED)
-        us.append(f"{paths['best']['min_us'] / known['min_us']:.2f}" if known else "")
+        paths_of = row["paths"]
+        us = [_us(paths_of.get(name)) for name in paths]
+        known = paths_of.get(TUNED)
+        us.append(f"{paths_of['best']['min_us'] / known['min_us']:.2f}" if known else "")
         lines.append(f"| `{row['workload']}` | {row['threads']} | {' | '.join(us)} |")
     return "\n".join(lines)
 

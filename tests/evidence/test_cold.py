@@ -114,7 +114,8 @@ def test_the_report_and_the_figure_show_every_searcher(stored, tmp_path):
 def test_the_readme_shows_what_is_stored_and_that_targets_are_missed_too():
     told = (ROOT / "README.md").read_text(encoding="utf-8")
     result, older = dojo_figures.stored("cold"), dojo_figures.stored("cold-older")
-    block = cold_words.block(result, older)
+    others = (dojo_figures.stored("cold-h100"), dojo_figures.stored("foreign"))
+    block = cold_words.block(result, older, *others)
     assert told.partition(cold.BEGIN)[2].partition(cold.END)[0].strip() == block
     assert not set(cold.judged(older)["kernel"]) & set(cold.KERNELS)
     table = cold.judged(result)
@@ -122,5 +123,8 @@ def test_the_readme_shows_what_is_stored_and_that_targets_are_missed_too():
     asked = cold.targets(table).set_index("budget")
     assert (asked["ratio"] <= asked["target"]).all()
     assert all(asked.loc[200, name] > limit for name, limit in cold.SPREAD.items())
+    kernels = cold.by_kernel(table, 200)
+    assert (kernels["worst"] <= cold.SPREAD["worst"]).all()
+    assert 0 < (kernels["p90"] > cold.SPREAD["p90"]).sum() < len(kernels)
     beside = cold.targets(cold.judged(older))
     assert (beside["ratio"] > beside["target"]).all()

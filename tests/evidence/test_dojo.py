@@ -17,6 +17,7 @@ from kt_lab.evidence.dojo_tables import best_so_far, means, merged, players_tabl
 from kt_lab.evidence.dojo_words import BEGIN, END, dojo_block
 from kt_lab.evidence.playing import open_field, play, sized
 from kt_lab.evidence.resuming import Rows
+from kt_lab.evidence.tvm import summary
 from kt_lab.programs.operators import operators
 from kt_lab.runners.c import CRunner, Protocol
 from kt_lab.trial import Measurement
@@ -283,11 +284,12 @@ def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials(
     assert "a CPU, 2 cores, gcc" in text
     row = dojo_row("softmax", best=1.0, eager=2.0) | {"torch": "2.13"}
     row["paths"] |= {name: row["paths"]["best"] | {"min_us": 4.0} for name in ("tvm", "tvm_tuned")}
-    found = means([row], references=("tvm_tuned",))
-    result = {"rows": [row], "means": found, "provenance": machine, "trials": 64, "tvm": "0.27"}
+    row["paths"]["expert+annealing"] = row["paths"]["best"] | {"min_us": 2.0}
+    result = {"rows": [row], "provenance": machine, "trials": 64, "tvm": "0.27"}
+    result |= {"players": ["expert+annealing"], "means": summary([row], ["expert+annealing"])}
     text = dojo_block(None, None, None, result)
-    assert "up to 64 trials a row, too few to claim a win (256 are)" in text
-    assert "all on 1 thread 0.25 [" in text
-    assert "programs tuned on another machine, TVM's on the machine that timed them" in text
-    assert "| `softmax/1` | 1 | 1.5 | 1 | 2 | 4 | 4 | 0.25 |" in text
+    assert "measured 64 programs each (too few to claim a win: 256 are)" in text
+    assert "best over tuned TVM: all on 1 thread 0.25 [" in text
+    assert "expert + annealing over tuned TVM: all on 1 thread 0.50 [" in text
+    assert "| `softmax/1` | 1 | 1.5 | 2 | 2 | 4 | 4 | 4 | 0.25 |" in text
     assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
