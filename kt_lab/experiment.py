@@ -305,4 +305,4 @@ def _gather(runs: Sequence[dict]) -> pd.DataFrame:
     # A journal that an older kt_lab began may lack columns.
     names = dict.fromkeys(name for run in runs for name in run)
     rows = [run | {n: [None] * len(run["trial"]) for n in names if n not in run} for run in runs]
-    return typed(pd.DataFrame({n: [v for run in rows for v in run[n]] for n in names}))
+    return typed(pd.DataFrame({n: pd.Series([v for run in rows for v in run[n]]) for n in names}))

@@ -41,7 +41,7 @@ def block(
     )
     there = (
         "These kernels on another GPU (`kt-lab evidence --out data/evidence/cold-h100.json cold "
-        "--gpu h100 --kernels ...`); nothing was designed on its recordings:"
+        "--gpu h100 --kernels ...`):"
     )
     others = (
         "A landscape that another tuner recorded (`kt-lab evidence foreign FILES`), not shipped: "

@@ -74,7 +74,7 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
     Returns:
         Columns workload, gpu, searcher, budget, median, low and high (quartiles over seeds), p90,
         worst, close (share of runs within 1 % in the end), close_s (median seconds until then,
-        inf: half of the runs never), the best searcher in the end first.
+        inf: half of the runs never), the best on average in the end first.
     """
     found = judged(result)
     found["ratio"] = found["judged_us"] / found["optimum_us"]
@@ -84,12 +84,10 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
     rows.columns = list(quantiles)
     rows["close"] = groups["close_s"].apply(lambda s: float(np.isfinite(s).mean()))
     rows["close_s"] = groups["close_s"].median()
-    rows = rows.reset_index()
-    last = rows[rows["budget"] == rows["budget"].max()]
-    order = dict(zip(last["searcher"], last.groupby("workload")["median"].rank(), strict=True))
-    return rows.sort_values(["workload", "gpu", "budget"]).sort_values(
-        "searcher", key=lambda names: names.map(order), kind="stable"
-    )
+    last = found[found["budget"] == found["budget"].max()]
+    order = np.log(last["ratio"]).groupby(last["searcher"]).mean()
+    rows = rows.reset_index().sort_values(["workload", "gpu", "budget"])
+    return rows.sort_values("searcher", key=lambda names: names.map(order), kind="stable")
 
 
 def words(result: Mapping[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """Incumbents, finals and bands on runs whose answers are known by hand."""
 
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -146,13 +144,14 @@ def test_an_unknown_axis_is_refused(one):
         stats.convergence_bands(stats.incumbent_curves(one([8.0])), x="elapsed")
 
 
-def test_many_runs_are_fast(one):
+def test_many_runs_have_the_curves_that_each_has_alone(one):
     base = one((10 + np.random.default_rng(0).exponential(size=500)).tolist())
     runs = pd.concat([base] * 200, ignore_index=True)
     runs["seed"] = np.repeat(np.arange(200), 500)
-    start = time.perf_counter()
-    assert len(stats.incumbent_curves(runs)) == 100_000
-    assert time.perf_counter() - start < 5  # a tenth of 2,000 runs; those take < 20 s
+    curves = stats.incumbent_curves(runs)
+    alone = stats.incumbent_curves(base)["reading_us"].to_numpy()
+    assert len(curves) == 100_000
+    assert (curves["reading_us"].to_numpy().reshape(200, 500) == alone).all()
 
 
 def test_runs_without_numbers_of_configs_stay_apart(join, one):
