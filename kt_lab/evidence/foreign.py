@@ -86,7 +86,7 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
     rows["close_s"] = groups["close_s"].median()
     last = found[found["budget"] == found["budget"].max()]
     order = np.log(last["ratio"]).groupby(last["searcher"]).mean()
-    rows = rows.reset_index().sort_values(["workload", "gpu", "budget"])
+    rows = rows.reset_index().astype({"budget": int}).sort_values(["workload", "gpu", "budget"])
     return rows.sort_values("searcher", key=lambda names: names.map(order), kind="stable")
 
 
