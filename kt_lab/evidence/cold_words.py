@@ -48,7 +48,7 @@ def block(
         "it lies in the tests of autotuning_methodology 1.1.0 (MIT, the sdist on PyPI)."
     )
     parts = [_markdown(held_out), said, _markdown(older), there, _markdown(other_gpu)]
-    return "\n\n".join([*parts, others, foreign.words(other_tuners)])
+    return "\n\n".join([*parts, others, foreign.report(other_tuners)])
 
 
 def _markdown(result: Mapping[str, Any]) -> str:

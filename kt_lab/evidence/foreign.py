@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the files, and how often they are searched."""
     parser.add_argument("files", nargs="+", type=Path, help="caches or T4 results, .json(.gz)")
     parser.add_argument("--format", choices=_READ, default="cache", help="of the files")
-    add_effort(parser, SEARCHERS, seeds=30)
+    add_effort(parser, SEARCHERS, seeds=30, gpu=None)
     parser.add_argument("--again", action="store_true", help="search what is stored once more")
 
 
@@ -90,8 +90,8 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
     return rows.sort_values("searcher", key=lambda names: names.map(order), kind="stable")
 
 
-def words(result: Mapping[str, Any]) -> str:
-    """Returns the README's tables as Markdown, one per landscape."""
+def report(result: Mapping[str, Any]) -> str:
+    """Returns the tables for people, and for the README: Markdown, one per landscape."""
     points, parts = table(result), []
     budgets = [b for b in BUDGETS if b <= result["trials"]]
     for row in result["rows"]:
@@ -117,8 +117,3 @@ def words(result: Mapping[str, Any]) -> str:
             lines.append(f"| {searcher_style(name).label} | {' | '.join(told)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
-
-
-def report(result: Mapping[str, Any]) -> str:
-    """Returns the tables for people."""
-    return words(result)

@@ -55,9 +55,11 @@ def add_effort(
     seeds: int = 10,
     trials: int = 200,
     lanes: int = 16,
+    gpu: str | None = "h200",
 ) -> None:
-    """Adds who searches on which GPU's recordings, how long and how often."""
-    parser.add_argument("--gpu", default="h200")
+    """Adds who searches on which GPU's recordings (None: not asked), how long and how often."""
+    if gpu is not None:
+        parser.add_argument("--gpu", default=gpu)
     if searchers is not None:
         parser.add_argument("--searchers", nargs="+", default=list(searchers))
     parser.add_argument("--seeds", type=int, default=seeds)
