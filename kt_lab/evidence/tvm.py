@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from kt_lab.errors import UsageError
 from kt_lab.evidence.dojo_tables import means, merged, ratios
 from kt_lab.evidence.playing import (
@@ -176,6 +178,35 @@ def report(result: Mapping[str, Any]) -> str:
             f"{mean['workloads']} lost{_verdict(mean, result['trials'])}"
         )
     return "\n".join(lines)
+
+
+def table(result: Mapping[str, Any]) -> pd.DataFrame:
+    """Returns the least microseconds of every path, and best over tuned TVM, a row per row."""
+    found = ratios(result["rows"], references=(TUNED,), paths=("best",))
+    found = found.set_index(["workload", "threads"])["ratio"].rename("best / tuned").round(2)
+    rows = {
+        (row["workload"], row["threads"]): {
+            path: f"{row['paths'][path]['min_us']:.4g}" if row["paths"].get(path) else "-"
+            for path in _PATHS
+        }
+        for row in result["rows"]
+    }
+    told = pd.DataFrame(rows).T.rename_axis(["workload", "threads"])
+    return told.join(found)
+
+
+def means_table(result: Mapping[str, Any]) -> pd.DataFrame:
+    """Returns the geometric means with their intervals and losses, and what they show."""
+    rows = [
+        {
+            **{name: mean[name] for name in ("path", "reference", "group", "threads")},
+            "ratio": f"{mean['ratio']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}]",
+            "lost": f"{mean['losses']} of {mean['workloads']}",
+            "shown": _verdict(mean, result["trials"]).strip(":; "),
+        }
+        for mean in result["means"]
+    ]
+    return pd.DataFrame(rows).set_index(["path", "reference", "group", "threads"])
 
 
 def _verdict(mean: Mapping[str, Any], trials: int) -> str:

@@ -76,6 +76,10 @@ def test_rows_set_what_players_find_beside_tvm_and_are_measured_once(tmp_path):
     expected = second["paths"][player]["min_us"] / 1e6
     assert ratios[player, "tvm_tuned", 2] == pytest.approx(expected)
     assert "softmax/4x6 1T" in tvm.report(result)
+    table, means = tvm.table(result), tvm.means_table(result)
+    assert list(table.index) == [("softmax/4x6", 1), ("softmax/4x6", 2)]
+    assert {"expert", "best", "eager", "tvm_tuned", "best / tuned"} <= set(table)
+    assert len(means) == len(result["means"])
 
 
 @pytest.mark.usefixtures("stand_in")
