@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kt_lab.budget import Budget
+from kt_lab.evidence.resuming import short
 from kt_lab.evidence.side_by_side import WAIT_S, Bench, judged, locked, race
 from kt_lab.runners.gpu.compiling import one_line
 from kt_lab.runners.gpu.facts import read_sensors
@@ -128,7 +129,10 @@ def _searched(history: History) -> dict[str, Any]:
         "trials": len(history),
         "failures": sum(t.status != "ok" for t in history),
         "own_best_us": best.latency_us if best else None,
-        "trace": [[t.elapsed_s, t.status, t.latency_us and t.latency_us / 1e3] for t in history],
+        "trace": [
+            [short(t.elapsed_s), t.status, t.latency_us and short(t.latency_us / 1e3)]
+            for t in history
+        ],
     }
 
 

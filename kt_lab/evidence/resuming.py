@@ -35,8 +35,11 @@ def rows_of(table: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 
-def short(value: float | None, digits: int) -> float | None:
-    """Returns a number with so many digits, None for none or inf: a file has many thousands."""
+def short(value: float | None, digits: int = 7) -> float | None:
+    """Returns a number with so many digits, None for none or inf: a file has many thousands.
+
+    No timer has more than seven.
+    """
     return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
 
 

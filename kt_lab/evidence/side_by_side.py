@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kt_lab.evidence.resuming import short
 from kt_lab.kernels import device_module, get_workload, subject
 from kt_lab.runners.gpu.compiling import one_line
 from kt_lab.runners.gpu.facts import lock_name, read_sensors
@@ -123,7 +124,8 @@ def _blocks(bench: Bench, running: list, protocol: str, rounds: int) -> list[lis
             order = range(len(running))
             for at in reversed(order) if number % 2 else order:
                 launch = running[at][1]
-                row[at] = bench.time_us(launch, protocol=protocol, repetitions=_BLOCK, warm_up=1)
+                us = bench.time_us(launch, protocol=protocol, repetitions=_BLOCK, warm_up=1)
+                row[at] = short(us)
             found.append(row)
     except Exception as error:  # a launch that cannot be captured must not cost the other protocol
         return one_line(error)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kt_lab.errors import LandscapeError
-from kt_lab.evidence.resuming import Rows
+from kt_lab.evidence.resuming import Rows, short
 from kt_lab.kernels import REGISTRY, device_module, subject, workloads
 from kt_lab.landscape import Landscape
 from kt_lab.provenance import provenance
@@ -87,12 +87,12 @@ def _row(landscape: Landscape, args: argparse.Namespace, flush: Any) -> dict[str
             replays[key] = captured(call)
         except RuntimeError as error:  # it waits for the GPU, say: its host time stays in
             replays[key], row["uncaptured"][key] = call, str(error).splitlines()[0]
-    samples: dict[str, list[float]] = {key: [] for key in paths}
+    samples: dict[str, list[float | None]] = {key: [] for key in paths}
     take = partial(get_protocol(args.protocol).time, repetitions=args.repetitions, flush=flush)
     for number in range(args.rounds):
         for key in list(paths) if number % 2 else list(reversed(paths)):
             block = take(replays[key], prepare=getattr(paths[key], "prepare", None))
-            samples[key].append(float(np.median(block)))
+            samples[key].append(short(float(np.median(block))))
     row["sensors"] = read_sensors(args.device)
     return row | {f"{key}_us": blocks for key, blocks in samples.items()}
 
