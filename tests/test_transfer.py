@@ -4,7 +4,9 @@ import pytest
 
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.landscape import load_landscape
-from kt_lab.transfer import RULES, prior_of, recorded_prior
+from kt_lab.transfer import RULES, nearest, prior_of, recorded_prior, run_prior
+from kt_lab.trial import Config
+from kt_lab.workload import Workload
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +59,24 @@ def test_a_copy_of_the_targets_recording_under_another_name_is_refused(target):
 def test_an_unknown_rule_is_an_error(target):
     with pytest.raises(UnknownName, match="kernel, shapes, twin"):
         recorded_prior(target, rule="friends")
+
+
+def test_an_earlier_run_tells_the_last_reading_of_each_config_the_fastest_first():
+    a, b, c = (Config(X=x) for x in range(3))
+    read = [(a, 3.0), (b, None), (c, 2.0), (a, 1.5)]
+    prior = run_prior({("rope/other", "h200"): read}, workload="rope/mine", gpu="h200")
+    assert [(r.config, r.latency_us) for r in prior.readings] == [(a, 1.5), (c, 2.0), (b, None)]
+    assert sources(prior) == {("rope/other", "h200")}
+
+
+def test_a_run_of_the_target_itself_is_refused():
+    with pytest.raises(UsageError, match="rope/mine on h200; leave it out"):
+        run_prior({("rope/mine", "h200"): [(Config(X=1), 1.0)]}, workload="rope/mine", gpu="h200")
+
+
+def test_the_nearest_runs_are_those_whose_extents_differ_by_the_fewest_octaves():
+    def shape(m, n):
+        return Workload("fake", f"{m}x{n}", {"M": m, "N": n}, "float32")
+
+    far = {shape(64, 64): 1, shape(8, 16): 2, shape(16, 32): 3, shape(4, 64): 4}
+    assert list(nearest(shape(16, 16), far, count=2)) == [shape(8, 16), shape(16, 32)]

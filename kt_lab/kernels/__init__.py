@@ -3,11 +3,12 @@
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
-from kt_lab.errors import UnknownName
+from kt_lab.errors import UnknownName, UsageError
 from kt_lab.workload import Kernel, Subject, Workload
 
 # A new kernel is one line here, kernels/<module>.py and kernels/device/<module>.py.
@@ -40,6 +41,8 @@ REGISTRY = {
     "tokens_transpose": "tokens_transpose",
 }
 
+_SHAPE = re.compile(r"[1-9]\d*(x[1-9]\d*)*")
+
 
 def _module(name: str) -> str:
     if name not in REGISTRY:
@@ -64,21 +67,48 @@ def workloads(kernel: str | None = None) -> tuple[Workload, ...]:
 
 
 def get_workload(key: str) -> Workload:
-    """Returns a workload by its key `kernel/name`, or raises UnknownName."""
+    """Returns a registered workload by its key `kernel/name`, or raises UnknownName."""
     known = {workload.key: workload for workload in workloads()}
     if key not in known:
         raise UnknownName("workload", key, known)
     return known[key]
 
 
+def workload_of_shape(key: str) -> Workload:
+    """Returns a workload of a registered kernel at any shape.
+
+    Args:
+        key: `kernel/name`, a name being the extents in the kernel's order, joined by x
+            ("softmax/1000x1000"); a registered workload is returned as it is.
+
+    Raises:
+        UnknownName: There is no such kernel, or the name is no shape.
+        UsageError: The kernel has another number of extents.
+    """
+    kernel, _, name = key.partition("/")
+    own = {workload.key: workload for workload in get_kernel(kernel).workloads}
+    if key in own:
+        return own[key]
+    if not _SHAPE.fullmatch(name):
+        raise UnknownName("workload", key, own)
+    like, lengths = next(iter(own.values())), name.split("x")
+    if len(lengths) != len(like.extents):
+        raise UsageError(
+            f"a shape of {kernel} must have the extents {' x '.join(like.extents)}, got {name}; "
+            f"one that has them: {like.name}"
+        )
+    extents = dict(zip(like.extents, map(int, lengths), strict=True))
+    return Workload(kernel, name, extents, like.dtype)
+
+
 def subject(workload: Workload | str, kernel: Kernel | None = None) -> Subject:
     """Returns what worker processes need of a workload.
 
     Args:
-        workload: A workload, or the key of a registered one.
+        workload: A workload, or a key as `workload_of_shape` takes it.
         kernel: The workload's kernel; None: the registered one of that name.
     """
-    found = get_workload(workload) if isinstance(workload, str) else workload
+    found = workload_of_shape(workload) if isinstance(workload, str) else workload
     kernel = kernel or get_kernel(found.kernel)
     device = kernel.device or f"{__name__}.device.{_module(kernel.name)}"
     return Subject(found, device, kernel.rtol, kernel.atol)

@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,3 +175,23 @@ def test_a_pipeline_that_breaks_down_says_so_to_everyone(runner, monkeypatch):
     runner._pipeline._thread.join(timeout=10)
     with pytest.raises(RuntimeError, match="has ended"):
         runner.race([config()], rounds=1, repetitions=1)
+
+
+def test_a_runner_turns_to_another_workload_without_a_new_start(runner):
+    other = replace(fakes.WORKLOAD, name="2", extents={"N": 2})
+    before = measure(runner, config())
+    runner.submit([Proposal(0, config(variant=1))])
+    with pytest.raises(UsageError, match="1 pending"):
+        runner.turn_to(other)
+    runner.next()
+    started = runner.startup_s
+    runner.turn_to(other)
+    assert (runner.workload, runner.startup_s) == (other, started)
+    assert runner.space.fingerprint == fakes.KERNEL.space(other).fingerprint
+    again = measure(runner, config())
+    assert again.status == "ok"
+    assert "twin" not in again.info  # what was timed there says nothing here
+    assert again.measure_s > 0
+    assert before.latency_us == again.latency_us  # the fakes know no shapes
+    with pytest.raises(UsageError, match="another workload of"):
+        runner.turn_to("softmax/4096x640")

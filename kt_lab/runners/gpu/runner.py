@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from kt_lab.clock import RealClock
 from kt_lab.closing import Closing
 from kt_lab.errors import UsageError
-from kt_lab.kernels import device_module, get_kernel, get_workload, subject
+from kt_lab.kernels import device_module, get_kernel, subject, workload_of_shape
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
 from kt_lab.runners.gpu.facts import lock_name, read_sensors
 from kt_lab.runners.gpu.jobs import Job, Limits, Tally
@@ -44,7 +45,7 @@ class GpuRunner(Closing):
     locked for as long as the runner is open, across processes.
 
     Args:
-        workload: A workload, or the key of a registered one.
+        workload: A workload, or its key: any shape of a registered kernel.
         kernel: The workload's kernel, where it is not registered.
         space: What may be measured; None: all of the kernel's space. An inspection prunes it
             (`kt_lab.inspect`).
@@ -83,7 +84,7 @@ class GpuRunner(Closing):
     ):
         """Locks the GPU, starts the workers and waits until the GPU has said what it is."""
         self._clock = RealClock()
-        workload = get_workload(workload) if isinstance(workload, str) else workload
+        workload = workload_of_shape(workload) if isinstance(workload, str) else workload
         kernel = kernel or get_kernel(workload.kernel)
         self.workload, self.kernel = workload, kernel
         self.space = space or kernel.space(workload)
@@ -103,6 +104,8 @@ class GpuRunner(Closing):
             "rule": rule or Repetitions(),
             "share": share_duplicates,
             "limits": self._limits,
+            "protocol": protocol,
+            "protocol_name": self.protocol.name,
         }
         with ExitStack() as stack:
             lock = GpuLock(lock_name(device), what=f"measuring {workload.key}", wait_s=wait_s)
@@ -139,19 +142,19 @@ class GpuRunner(Closing):
             memory_gib=_COMPILER_GIB,
         )
         stack.callback(compiling.close)
-        self._pipeline = Pipeline(
+        pools = {"compiling": compiling, "timing": timing, "sms": self.facts["sms"]}
+        self._open = partial(Pipeline, **pools, **settings)
+        self._pipeline = self._begun()
+        stack.callback(lambda: self._pipeline.close())  # that of the last workload
+
+    def _begun(self) -> Pipeline:
+        """Returns a pipeline of the workload, at work."""
+        return self._open(
             subject=self._subject,
             plan=planner(self._subject, self.space, sms=self.facts["sms"]),
-            compiling=compiling,
-            timing=timing,
-            sms=self.facts["sms"],
-            protocol=self._protocol,
-            protocol_name=self.protocol.name,
             done=self._done,
             failed=self._results.put,
-            **settings,
         )
-        stack.callback(self._pipeline.close)
 
     def _load(self) -> None:
         """Waits until the timing process has its inputs: start-up, and no config's doing.
@@ -229,6 +232,26 @@ class GpuRunner(Closing):
     def sense(self) -> None:
         """Notes clocks, temperature and power in `sensors`; null where they cannot be read."""
         self.sensors.append({"at_s": self._clock.now} | read_sensors(self._device))
+
+    def turn_to(self, workload: Workload | str) -> None:
+        """Goes on with another workload of the kernel, in all of its space: no new start-up.
+
+        The inputs of the workloads before stay on the GPU until the runner is closed.
+
+        Raises:
+            UsageError: Another kernel's workload, or measurements are pending.
+        """
+        workload = workload_of_shape(workload) if isinstance(workload, str) else workload
+        if self.pending or workload.kernel != self.kernel.name:
+            raise UsageError(
+                f"a runner turns to another workload of {self.kernel.name} when nothing is "
+                f"pending, got {workload.key} with {self.pending} pending; open another runner"
+            )
+        self.workload, self.space = workload, self.kernel.space(workload)
+        self._subject, self._asked = subject(workload, self.kernel), set()
+        self._pipeline.close()
+        self._pipeline = self._begun()
+        self._load()
 
     def recall(self, readings: Sequence[tuple[Proposal, Measurement]]) -> None:
         """Takes in what an earlier part of the same run measured, before anything is submitted."""
