@@ -149,10 +149,14 @@ TOLD = {
     "08_program_dojo.ipynb": [
         ["legal moves", "vectorise"],
         ["conv2d/1x64x64x56x56", "ResNet-50"],
+        ["best / tuned", "tvm_tuned", "depthwise_conv2d/1x144x56x56"],
+        ["expert+evolution", "fusable chains", "lost"],
     ],
     "09_transfer_and_warm_start.ipynb": [
         ["in_space", "rope/64x1x28x4x128"],
         ["misled", "shapes", "twin", "budget"],
+        ["near_listed", "near_misled", "landscapes"],
+        ["after_25", "sources"],
     ],
     "10_paper_figures.ipynb": [
         ["<caption>Score of Willemsen", "9 workloads of 2 kernels", "<b>", "over Pattern"],

@@ -26,6 +26,7 @@ EVIDENCE = {
     "foreign": ("kt_lab.evidence.foreign", "the same on other tuners' landscapes (replay)"),
     "ablation": ("kt_lab.evidence.ablation", "the flagship with one part changed (replay)"),
     "widened": ("kt_lab.evidence.widened", "its defaults where nothing can be listed (replay)"),
+    "histories": ("kt_lab.evidence.histories", "short runs next to recorded workloads (GPU)"),
     "warm": ("kt_lab.evidence.warm", "warm starts from other workloads' recordings (replay)"),
     "tuning": (
         "kt_lab.evidence.tuning",

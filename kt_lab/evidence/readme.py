@@ -16,6 +16,7 @@ from kt_lab.evidence.live_tables import live_lines
 from kt_lab.evidence.readme_rows import (
     flush,
     fuzzing,
+    near,
     record_scaling,
     scaling,
     sizes,
@@ -56,6 +57,7 @@ def block(directory: Path | None = None) -> str:
         *_equivalence(found["equivalence"]),
         _cost(found["cost"]),
         warm(found["warm"]),
+        near(found["warm"]),
         sizes(found["sizes"]),
         widened(found["widened"]),
         storage(found["storage"]),

@@ -5,9 +5,11 @@ from typing import Any
 
 from kt_lab.evidence import flush as flushes
 from kt_lab.evidence import record_scaling as recordings
+from kt_lab.evidence.cold import KERNELS as HELD_OUT
 from kt_lab.evidence.scaling import table as scaling_table
 from kt_lab.evidence.sizes import table_of as sizes_table
 from kt_lab.evidence.triton_programs import ratios
+from kt_lab.evidence.warm_tables import beside
 from kt_lab.plots.style import searcher_style, style_order
 from kt_lab.stats.intervals import geomean_interval
 
@@ -26,7 +28,7 @@ def warm(result: Mapping[str, Any]) -> Row:
         next(r for r in result["compared"] if r["mode"] == mode and r["budget"] == budget)
         for mode, budget in (("shapes", 5), ("misled", 100))
     )
-    kernels = len({row["kernel"] for row in result["rows"]})
+    kernels = len({row["kernel"] for row in result["rows"] if row["mode"] == "shapes"})
     return (
         f"`{result['searcher']}` that knows the kernel's other shapes beside itself cold, "
         f"{kernels} kernels, {result['seeds']} seeds",
@@ -34,6 +36,37 @@ def warm(result: Mapping[str, Any]) -> Row:
         f"{after['high']:.3f}); after 100 with knowledge that is wrong {wrong['ratio']:.3f} "
         f"({wrong['low']:.3f} to {wrong['high']:.3f})",
         "evidence warm",
+    )
+
+
+def near(result: Mapping[str, Any]) -> Row:
+    """Returns what short runs at the shapes nearby add: latency over the optimum."""
+    budgets = result["rows"][0]["budgets"]
+    told = [_nearby(result["rows"], kernels, budgets) for kernels in (HELD_OUT, None)]
+    wrong = next(
+        r for r in result["compared"] if r["mode"] == "near_misled" and r["budget"] == 100
+    )
+    return (
+        f"`{result['searcher']}` cold, with recordings of other shapes, and with these and short "
+        f"runs at the four shapes nearest, {result['seeds']} seeds",
+        f"latency / optimum on {told[0]}; on {told[1]}; with all that upside down "
+        f"{wrong['ratio']:.3f} ({wrong['low']:.3f} to {wrong['high']:.3f}) times cold after 100",
+        "evidence warm",
+    )
+
+
+def _nearby(rows: Sequence[Mapping[str, Any]], kernels: Sequence[str] | None, budgets) -> str:
+    own = [row for row in rows if kernels is None or row["kernel"] in kernels]
+    told = {row["mode"]: row for row in beside(own, "near")}
+    at = [budgets.index(budget) for budget in (5, 25)]
+    first, later = (
+        ", ".join(f"{told[m]['geomean'][n]:.3f}" for m in ("cold", "shapes", "near")) for n in at
+    )
+    number = len({row["kernel"] for row in own if row["mode"] == "near"})
+    whose = f"the {number} kernels that it was not designed on" if kernels else f"all {number}"
+    return (
+        f"{told['near']['landscapes']} workloads of {whose} after 5 evaluations {first}, "
+        f"after 25 {later}, then the worst workload {told['near']['worst'][at[1]]:.2f}"
     )
 
 

@@ -1,10 +1,11 @@
 """Warm starts by replay: what recordings of other workloads save a search, or cost it if wrong.
 
 Every landscape is searched cold, with the recordings of the kernel's other workloads (`shapes`: of
-the same GPU, so that the twin's recording stays hidden; `kernel`: of every GPU), with the twin's
-(`twin`), and with those of `shapes` turned upside down (`misled`), where slow configs look fast.
-`listed` measures the configs that the sources of `shapes` like best in their order, and thinks
-of nothing else: what transfer without a search gives.
+the same GPU, so that the twin's recording stays hidden; `kernel`: of every GPU), with those of
+`shapes` and short runs at the shapes that lie nearest (`near`, see `kt-lab evidence histories`),
+and with the twin's (`twin`). What `shapes` and `near` know is turned upside down, too (`misled`,
+`near_misled`), so that slow configs look fast, and tried in its order by something that thinks of
+nothing else (`listed`, `near_listed`): what transfer without a search gives.
 """
 
 import argparse
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from kt_lab.cells import Cell, recorded, run_cell
+from kt_lab.evidence.histories import stored_runs
 from kt_lab.evidence.warm_tables import compared, summary
 from kt_lab.experiment import process_pool
+from kt_lab.kernels import get_workload
 from kt_lab.landscape import Landscape, landscapes
 from kt_lab.prior import Prior
 from kt_lab.provenance import provenance
@@ -24,11 +27,15 @@ from kt_lab.runners.replay import judged_us
 from kt_lab.search.known import Known
 from kt_lab.stats.curves import incumbent_curves, step_values
 from kt_lab.study import levels
-from kt_lab.transfer import recorded_prior
+from kt_lab.transfer import nearest, recorded_prior, run_prior
 
-MODES = ("cold", "shapes", "kernel", "twin", "misled", "listed")
+MODES = (
+    *("cold", "shapes", "near", "kernel", "twin"),
+    *("misled", "near_misled", "listed", "near_listed"),
+)
 BUDGETS = (1, 2, 3, 5, 10, 25, 50, 100)
-_SEARCHED = {"misled": "shapes", "listed": "shapes"}  # modes that use another one's recordings
+NEAREST = 4
+"""Runs that `near` believes in."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,22 +76,20 @@ def search(
 
     Returns:
         `ratios`: per budget the median over seeds of the incumbent's judged latency over the
-        optimum's, `p90` the same of nine tenths; None where nothing was recorded to start from.
+        optimum's; None where nothing was recorded to start from.
     """
     target = recorded(workload, gpu)
     prior = None
     if mode != "cold":
-        prior = recorded_prior(target, rule=_SEARCHED.get(mode, mode))
-        if not prior.readings:
+        prior = _known(target, mode)
+        if prior is None:
             return None
-    if mode == "misled":
-        prior = _upside_down(prior)
     budgets = [b for b in BUDGETS if b <= trials]
     optimum_us = levels(target, gpu=gpu)["optimum_us"]
     curves = []
     for seed in range(seeds):
         cell = Cell(workload, gpu, mode, searcher, (), lanes, seed, trials, None)
-        if mode == "listed":
+        if mode.endswith("listed"):
             judged = _listed(target, prior, seed, budgets)
         else:
             run = incumbent_curves(run_cell(cell, prior=prior))
@@ -98,8 +103,27 @@ def search(
         "sources": len({(r.workload, r.gpu) for r in prior.readings}) if prior else 0,
         "budgets": budgets,
         "ratios": np.round(np.median(curves, axis=0), 5).tolist(),
-        "p90": np.round(np.quantile(curves, 0.9, axis=0, method="nearest"), 5).tolist(),
     }
+
+
+def _known(target: Landscape, mode: str) -> Prior | None:
+    """Returns what a search of some mode is told; None where nothing was recorded."""
+    near, turned = mode.startswith("near"), mode.endswith("misled")
+    rule = "shapes" if near or mode in ("misled", "listed") else mode
+    prior = recorded_prior(target, rule=rule)
+    runs = stored_runs(target.kernel, target.gpu) if near else {}
+    if not (runs if near else prior.readings):
+        return None
+    if near:
+        found = nearest(get_workload(target.workload), runs, count=NEAREST)
+        earlier = run_prior(
+            {(w.key, target.gpu): read for w, read in found.items()},
+            workload=target.workload,
+            gpu=target.gpu,
+        )
+        told = f"{prior.provenance}; {earlier.provenance}"
+        prior = Prior(prior.readings + earlier.readings, told)
+    return _upside_down(prior) if turned else prior
 
 
 def _listed(target: Landscape, prior: Prior, seed: int, budgets: Sequence[int]) -> np.ndarray:
@@ -131,14 +155,14 @@ def report(result: Mapping[str, Any]) -> str:
     budgets = result["rows"][0]["budgets"]
     lines = [
         f"{result['searcher']}, {result['seeds']} seeds: latency / optimum after evaluations",
-        f"{'mode':10s}{'landscapes':>11s}" + "".join(f"{b:>9d}" for b in budgets),
+        f"{'mode':12s}{'landscapes':>11s}" + "".join(f"{b:>9d}" for b in budgets),
     ]
     for row in result["summary"]:
         lines.append(
-            f"{row['mode']:10s}{row['landscapes']:11d}"
+            f"{row['mode']:12s}{row['landscapes']:11d}"
             + "".join(f"{ratio:9.3f}" for ratio in row["geomean"])
         )
-        lines.append(f"{'':10s}{'worst':>11s}" + "".join(f"{r:9.2f}" for r in row["worst"]))
+        lines.append(f"{'':12s}{'worst':>11s}" + "".join(f"{r:9.2f}" for r in row["worst"]))
     lines += [
         f"{row['mode']} / cold at {row['budget']}: {row['ratio']:.4f} "
         f"[{row['low']:.4f}, {row['high']:.4f}]"

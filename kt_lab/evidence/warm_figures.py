@@ -8,7 +8,7 @@ import pandas as pd
 from kt_lab import plots
 from kt_lab.cells import recorded
 from kt_lab.evidence.warm import MODES, search
-from kt_lab.evidence.warm_tables import summary
+from kt_lab.evidence.warm_tables import beside, summary
 from kt_lab.plots.warm import caption_warm, plot_warm
 from kt_lab.study import VENUE, Drawing
 from kt_lab.transfer import recorded_prior
@@ -37,6 +37,20 @@ def searched(
     found = [search(workload, gpu, mode, searcher, seeds, trials, lanes) for mode in MODES]
     rows = [row for row in found if row is not None]
     return {"seeds": seeds, "rows": rows, "summary": summary(rows)}
+
+
+def beside_table(result: Mapping[str, Any], mode: str) -> pd.DataFrame:
+    """Returns what every mode reaches on the landscapes that one mode searched, a row per mode.
+
+    Columns landscapes, a column per budget with the geometric mean and the worst landscape.
+    """
+    budgets = result["rows"][0]["budgets"]
+    found = {}
+    for told in beside(result["rows"], mode):
+        means = zip(budgets, told["geomean"], told["worst"], strict=True)
+        cells = {str(budget): f"{mean:.3f} ({worst:.2f})" for budget, mean, worst in means}
+        found[told["mode"]] = {"landscapes": told["landscapes"]} | cells
+    return pd.DataFrame(found).T.rename_axis("mode")
 
 
 def table_of(result: Mapping[str, Any]) -> pd.DataFrame:

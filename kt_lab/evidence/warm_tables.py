@@ -37,6 +37,17 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def beside(rows: Sequence[Mapping[str, Any]], mode: str) -> list[dict[str, Any]]:
+    """Returns the summary over the landscapes that one mode searched: all modes on the same.
+
+    Args:
+        rows: As for `summary`.
+        mode: Whose landscapes count, those with runs nearby for "near".
+    """
+    own = {(row["workload"], row["gpu"]) for row in rows if row["mode"] == mode}
+    return summary([row for row in rows if (row["workload"], row["gpu"]) in own])
+
+
 def compared(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the ratio of every mode's latency to a cold search's, landscape by landscape.
 

@@ -13,6 +13,7 @@ _LOOKS = {
     "cold": ("#000000", "-", "o", "cold"),
     "listed": ("#949494", (0, (1, 1)), "|", "their favourites in order"),
     "shapes": ("#0173B2", "-", "s", "other shapes, same GPU"),
+    "near": ("#CC78BC", (0, (3, 1, 1, 1, 1, 1)), "v", "other shapes, and runs nearby"),
     "kernel": ("#56B4E9", (0, (4, 1)), "D", "other shapes, both GPUs"),
     "twin": ("#029E73", (0, (5, 1, 1, 1)), "^", "the same shape, other GPU"),
     "misled": ("#D55E00", (0, (2, 1)), "x", "other shapes, upside down"),

@@ -5,7 +5,8 @@ import argparse
 import pytest
 
 from kt_lab.evidence import warm
-from kt_lab.evidence.warm_tables import compared, summary
+from kt_lab.evidence.warm_figures import beside_table
+from kt_lab.evidence.warm_tables import beside, compared, summary
 from kt_lab.landscape import load_landscape
 from kt_lab.transfer import recorded_prior
 
@@ -25,6 +26,20 @@ def test_summaries_are_means_over_landscapes_and_name_the_worst():
     assert found["geomean"] == pytest.approx([32 ** (1 / 3), 4 ** (1 / 3)])
     assert found["worst"] == [8.0, 4.0]
     assert found["landscapes"] == 3
+
+
+def test_modes_stand_beside_one_on_the_landscapes_that_it_searched():
+    rows = [
+        row("cold", [2.0, 1.5]),
+        row("cold", [9.0, 9.0], kernel="b", workload="b/1"),
+        row("near", [1.0, 1.25]),
+    ]
+    assert [(f["mode"], f["landscapes"], f["worst"]) for f in beside(rows, "near")] == [
+        ("cold", 1, [2.0, 1.5]),
+        ("near", 1, [1.0, 1.25]),
+    ]
+    table = beside_table({"rows": rows}, "near")
+    assert table.loc["near"].tolist() == [1, "1.000 (1.00)", "1.250 (1.25)"]
 
 
 def test_modes_are_compared_where_both_searched():
@@ -64,3 +79,28 @@ def test_a_run_searches_every_mode_and_reports_it():
     assert all(row["sources"] > 1 for row in result["rows"] if row["mode"] != "cold")
     told = warm.report(result)
     assert "shapes / cold at 5: " in told
+
+
+def test_near_knows_the_recordings_and_the_runs_at_the_nearest_shapes_but_not_the_target():
+    target = load_landscape("bmm/32x4x4096x128", gpu="h200")
+    shapes, near = warm._known(target, "shapes"), warm._known(target, "near")
+    known = {(r.workload, r.gpu) for r in shapes.readings}
+    runs = {(r.workload, r.gpu) for r in near.readings} - known
+    assert len(runs) == warm.NEAREST
+    assert (target.workload, "h200") not in runs | known
+    assert {gpu for _, gpu in runs} == {"h200"}
+    assert near.readings[: len(shapes.readings)] == shapes.readings
+    assert warm._known(load_landscape("bmm/32x4x4096x128", gpu="h100"), "near") is None
+
+
+def test_runs_at_near_shapes_are_turned_upside_down_and_listed_like_recordings():
+    target = load_landscape("bmm/32x4x4096x128", gpu="h200")
+    near, misled = (warm._known(target, mode) for mode in ("near", "near_misled"))
+    assert [r.config for r in misled.readings] == [r.config for r in near.readings]
+    last = [r.latency_us for r in near.readings if r.latency_us][-80:]
+    turned = [r.latency_us for r in misled.readings if r.latency_us][-80:]
+    assert last == sorted(last)
+    assert turned == sorted(turned, reverse=True)
+    found = warm.search(target.workload, "h200", "near_listed", "scout", 1, 5, 16)
+    assert found["mode"] == "near_listed"
+    assert found["sources"] == warm.NEAREST + 2
