@@ -20,6 +20,7 @@ def _stored_dojo():
         "players": ["dojo_players"],
         "dojo": ["dojo_comparison"],
         "learners": ["dojo_learners", "dojo_encoders"],
+        "tvm": ["dojo_tvm"],
     }
     found = [names for piece, names in figures.items() if dojo_figures.stored(piece)]
     return [name for names in found for name in names]

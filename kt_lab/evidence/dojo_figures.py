@@ -38,11 +38,14 @@ def comparison_table(result: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def comparison_figure(
-    result: Mapping[str, Any], *, venue: str = VENUE, width: str = "text"
+    result: Mapping[str, Any],
+    *,
+    references: Sequence[str] = ("eager", "compiled", "floor"),
+    venue: str = VENUE,
+    width: str = "text",
 ) -> Drawing:
-    """Draws the best programs beside PyTorch and their floors."""
-    table = ratios(result["rows"])
-    table = table[table["path"] == "best"].reset_index(drop=True)
+    """Draws the best programs beside references, as they come PyTorch and the floors."""
+    table = ratios(result["rows"], references=references, paths=("best",))
     with plots.paper(venue, width=width):
         fig = plot_dojo(table)
     return Drawing(fig, table, caption_dojo(table))

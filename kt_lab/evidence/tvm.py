@@ -30,6 +30,7 @@ from kt_lab.evidence.playing import (
 from kt_lab.evidence.resuming import Rows
 from kt_lab.evidence.tvm_paths import TUNED, UNTUNED, environment
 from kt_lab.evidence.visits import answer, others, torch_visit, visit
+from kt_lab.plots.captions import counted
 from kt_lab.programs.operators import get_operator, operators
 from kt_lab.provenance import provenance
 from kt_lab.runners.c import CRunner, Protocol, find_toolchain
@@ -185,28 +186,35 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
     found = ratios(result["rows"], references=(TUNED,), paths=("best",))
     found = found.set_index(["workload", "threads"])["ratio"].rename("best / tuned").round(2)
     rows = {
-        (row["workload"], row["threads"]): {
-            path: f"{row['paths'][path]['min_us']:.4g}" if row["paths"].get(path) else "-"
-            for path in _PATHS
-        }
+        (row["workload"], row["threads"]): {path: _told(row["paths"].get(path)) for path in _PATHS}
         for row in result["rows"]
     }
     told = pd.DataFrame(rows).T.rename_axis(["workload", "threads"])
-    return told.join(found)
+    return told.join(found).fillna("-")
+
+
+def _told(path: Mapping[str, Any] | None) -> str:
+    us = path["min_us"] if path else 0.0
+    return (f"{us:,.0f}" if us >= 1000 else f"{us:.4g}") if path else "-"
 
 
 def means_table(result: Mapping[str, Any]) -> pd.DataFrame:
-    """Returns the geometric means with their intervals and losses, and what they show."""
-    rows = [
-        {
-            **{name: mean[name] for name in ("path", "reference", "group", "threads")},
-            "ratio": f"{mean['ratio']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}]",
-            "lost": f"{mean['losses']} of {mean['workloads']}",
-            "shown": _verdict(mean, result["trials"]).strip(":; "),
-        }
-        for mean in result["means"]
-    ]
-    return pd.DataFrame(rows).set_index(["path", "reference", "group", "threads"])
+    """Returns the geometric means of the ratios, with their intervals and losses.
+
+    A row per path, reference and group of operators; two columns per number of threads.
+    """
+    rows: dict[tuple, dict[tuple, str]] = {}
+    for mean in result["means"]:
+        key = (mean["path"], mean["reference"], mean["group"])
+        threads = counted(mean["threads"], "thread")
+        rows.setdefault(key, {}).update(
+            {
+                (threads, "ratio"): f"{mean['ratio']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}]",
+                (threads, "lost"): f"{mean['losses']} of {mean['workloads']}",
+            }
+        )
+    told = pd.DataFrame(rows).T.fillna("-")
+    return told.rename_axis(["path", "over", "group"])
 
 
 def _verdict(mean: Mapping[str, Any], trials: int) -> str:

@@ -23,7 +23,14 @@ from kt_lab.stats.tables import check_columns
 _LOOKS = {
     "eager": ("#D55E00", "s", "PyTorch eager"),
     "compiled": ("#029E73", "D", "torch.compile"),
+    "tvm_tuned": ("#0173B2", "^", "TVM, tuned"),
     "floor": ("#949494", "|", "floor of bytes or arithmetic"),
+}
+_MORE = {  # what the caption says of a reference
+    "floor": "The floor is bytes at the measured bandwidth for as many bytes, or arithmetic at "
+    "the measured rate of multiply-adds.",
+    "tvm_tuned": "MetaSchedule measured as many programs as each of our players, where it knew "
+    "as many.",
 }
 _FAINT = "#e6e6e6"
 _ROW = 0.135  # inches
@@ -72,22 +79,23 @@ def plot_dojo(table: pd.DataFrame) -> Figure:
 def caption_dojo(table: pd.DataFrame) -> str:
     """Returns the caption of `plot_dojo`, from its data; losses are counted."""
     told = []
-    for name in ("eager", "compiled"):
+    for name in [name for name in _LOOKS if name != "floor"]:
         part = table[table["reference"] == name]
         if len(part):
             mean = _geometric_mean(part["ratio"])
             lost = int((part["ratio"] > 1).sum())
             told.append(f"{_LOOKS[name][2]} {mean:.2f} ({lost} of {len(part)} lost)")
     disturbed = int(table.drop_duplicates(["workload", "threads"])["disturbed"].sum())
+    present = set(table["reference"])
+    more = [words for name, words in _MORE.items() if name in present]
     return (
         f"The best program found for {counted(table['workload'].nunique(), 'workload')} of "
         f"{counted(table['kernel'].nunique(), 'operator')}, its latency over that of each "
         f"reference; geometric means: {listed(told) or 'none'}. Below the line: chains that an "
         "eager framework runs as several kernels. Each is the median over visits, each in fresh "
         "processes, of the least of some batches in alternation; PyTorch writes into preallocated "
-        "outputs where it can, and the faster of its ways counts. The floor is bytes at the "
-        "measured bandwidth for as many bytes, or arithmetic at the measured rate of "
-        f"multiply-adds. Disturbed in spite of repetition: {disturbed}."
+        f"outputs where it can, and the faster of its ways counts. {' '.join(more)} Disturbed in "
+        f"spite of repetition: {disturbed}."
     )
 
 

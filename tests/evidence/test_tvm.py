@@ -79,7 +79,13 @@ def test_rows_set_what_players_find_beside_tvm_and_are_measured_once(tmp_path):
     table, means = tvm.table(result), tvm.means_table(result)
     assert list(table.index) == [("softmax/4x6", 1), ("softmax/4x6", 2)]
     assert {"expert", "best", "eager", "tvm_tuned", "best / tuned"} <= set(table)
-    assert len(means) == len(result["means"])
+    for mean in result["means"]:
+        told = means.loc[
+            (mean["path"], mean["reference"], mean["group"]),
+            f"{mean['threads']} thread" + "s" * (mean["threads"] > 1),
+        ]
+        assert told["ratio"].startswith(f"{mean['ratio']:.2f} [{mean['low']:.2f}, ")
+        assert told["lost"] == f"{mean['losses']} of {mean['workloads']}"
 
 
 @pytest.mark.usefixtures("stand_in")

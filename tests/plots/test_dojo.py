@@ -34,6 +34,19 @@ def test_programs_stand_beside_their_references_chains_below(comparison):
     pyplot.close(drawing.figure)
 
 
+def test_tvm_is_a_reference_where_it_is_asked_for_and_floors_are_told_of_where_they_stand(
+    comparison,
+):
+    path = comparison["rows"][0]["paths"]["best"]
+    comparison["rows"][0]["paths"]["tvm_tuned"] = path | {"min_us": 0.5}
+    drawing = comparison_figure(comparison, references=("eager", "tvm_tuned"))
+    assert "PyTorch eager 0.59 (1 of 4 lost) and TVM, tuned 2.00 (1 of 1 lost)" in drawing.caption
+    assert "MetaSchedule" in drawing.caption
+    assert "The floor is" not in drawing.caption
+    assert "MetaSchedule" not in comparison_figure(comparison).caption
+    pyplot.close("all")
+
+
 def test_the_table_has_a_column_for_each_path_that_was_timed(comparison):
     table = comparison_table(comparison)
     assert table["best_over_eager"].tolist() == [0.5, 0.5, 2.0, 0.25]
