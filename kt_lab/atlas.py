@@ -127,20 +127,20 @@ def tails_figure(
     found: Sequence[Landscape], *, venue: str = VENUE, width: str = "text"
 ) -> Drawing:
     """Draws how rare good configs are, a panel per kernel; returns a Drawing."""
-    return _drawn(_all(atlas.tail, found), plot_tails, caption_tails, venue, width)
+    return _drawn(_all(atlas.tail, found), found, plot_tails, caption_tails, venue, width)
 
 
 def effects_figure(
     found: Sequence[Landscape], *, venue: str = VENUE, width: str = "text"
 ) -> Drawing:
     """Draws what parameters and pairs explain in the landscapes of one kernel."""
-    return _drawn(_all(atlas.effects, found), plot_effects, caption_effects, venue, width)
+    return _drawn(_all(atlas.effects, found), found, plot_effects, caption_effects, venue, width)
 
 
 def marginals_figure(landscape: Landscape, *, venue: str = VENUE, width: str = "text") -> Drawing:
     """Draws what each value of each parameter allows in one landscape."""
     table = atlas.marginals(landscape)
-    return _drawn(table, plot_marginals, caption_marginals, venue, width)
+    return _drawn(table, [landscape], plot_marginals, caption_marginals, venue, width)
 
 
 def local_optima_figure(
@@ -148,7 +148,7 @@ def local_optima_figure(
 ) -> Drawing:
     """Draws where descents may end, a row per landscape."""
     table = _all(atlas.local_optima, found)
-    return _drawn(table, plot_local_optima, caption_local_optima, venue, width)
+    return _drawn(table, found, plot_local_optima, caption_local_optima, venue, width)
 
 
 def fitness_distance_figure(
@@ -159,7 +159,8 @@ def fitness_distance_figure(
     with plots.paper(venue, width=width):
         fig = plot_fitness_distance(distances, table)
     points = {"distances": distances, "summary": table}
-    return Drawing(fig, points, caption_fitness_distance(distances, table))
+    caption = caption_fitness_distance(distances, table)
+    return Drawing(fig, points, caption, sources=tuple(found))
 
 
 def carry_over_figure(
@@ -176,7 +177,8 @@ def carry_over_figure(
     table = atlas.carry_over(found, top=top)
     with plots.paper(venue, width=width):
         fig = plot_carry_over(table, top=top)
-    return Drawing(fig, table, caption_carry_over(table, kernel=found[0].kernel, top=top))
+    caption = caption_carry_over(table, kernel=found[0].kernel, top=top)
+    return Drawing(fig, table, caption, sources=tuple(found))
 
 
 def kernel_roofline_figure(
@@ -184,7 +186,7 @@ def kernel_roofline_figure(
 ) -> Drawing:
     """Draws best, default and vendor of a kernel's workloads under the roof of each GPU."""
     table = _all(atlas.under_the_roof, found)
-    return _drawn(table, plot_kernel_roofline, caption_kernel_roofline, venue, width)
+    return _drawn(table, found, plot_kernel_roofline, caption_kernel_roofline, venue, width)
 
 
 def ablation_figure(
@@ -192,7 +194,7 @@ def ablation_figure(
 ) -> Drawing:
     """Draws which parameter bought what on the way from the default to the best config."""
     table = _all(atlas.ablation_path, found)
-    return _drawn(table, plot_ablation, caption_ablation, venue, width)
+    return _drawn(table, found, plot_ablation, caption_ablation, venue, width)
 
 
 def _all(statistic: Callable, found: Sequence[Landscape]) -> pd.DataFrame:
@@ -200,8 +202,13 @@ def _all(statistic: Callable, found: Sequence[Landscape]) -> pd.DataFrame:
 
 
 def _drawn(
-    table: pd.DataFrame, plot: Callable, caption: Callable, venue: str, width: str
+    table: pd.DataFrame,
+    found: Sequence[Landscape],
+    plot: Callable,
+    caption: Callable,
+    venue: str,
+    width: str,
 ) -> Drawing:
     with plots.paper(venue, width=width):
         fig = plot(table)
-    return Drawing(fig, table, caption(table))
+    return Drawing(fig, table, caption(table), sources=tuple(found))

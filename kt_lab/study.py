@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab import plots, stats
+from kt_lab import origins, plots, stats
 from kt_lab.baseline import expected_best, landscape_profile, noise_floor
 from kt_lab.experiment import Experiment, compare_cell
 from kt_lab.landscape import Landscape, load_landscape
@@ -24,20 +24,28 @@ _MOST_NARROW = 6  # searchers whose legend leaves room for a plot in one column
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the points it shows by panel, and its caption: what `save_figure` takes."""
+    """A figure, the points it shows by panel, and its caption: what `save_figure` takes.
+
+    Attributes:
+        figure: Of matplotlib.
+        points: A table, or tables by panel.
+        caption: The text under the figure.
+        sources: What it was drawn from, as `kt_lab.origins.told` takes it.
+    """
 
     figure: Any
     points: Any
     caption: str
+    sources: tuple[Any, ...] = ()
 
     def save(self, name: str, *, directory: Path | str, provenance: dict | None = None) -> dict:
-        """Writes pdf, png, csv and json; returns their paths."""
+        """Writes pdf, png, csv and json, with what the sources tell; returns their paths."""
         return plots.save_figure(
             self.figure,
             name,
             data=self.points,
             directory=directory,
-            provenance=provenance,
+            provenance=origins.told(*self.sources) | (provenance or {}),
             caption=self.caption,
         )
 
@@ -168,7 +176,8 @@ def convergence_figure(
             trials, seconds, optimum=1.0, noise_floor=floors, expected_random=exact
         )
     points = {"trials": trials, "seconds": seconds, "expected_random": exact}
-    return Drawing(fig, points, plots.caption_convergence(trials, seconds, budget=budget))
+    caption = plots.caption_convergence(trials, seconds, budget=budget)
+    return Drawing(fig, points, caption, sources=(chosen, *shown.values()))
 
 
 def ratio_figure(
@@ -190,7 +199,7 @@ def ratio_figure(
     )
     with plots.paper(venue, width=width):
         fig = plot(*tables.values())
-    return Drawing(fig, tables, caption(*tables.values(), budget=budget))
+    return Drawing(fig, tables, caption(*tables.values(), budget=budget), sources=(runs,))
 
 
 def quality_figure(
@@ -211,15 +220,18 @@ def quality_figure(
     many = pair["latency"]["searcher"].nunique() > _MOST_NARROW
     with plots.paper(venue, columns=1 + many, width=width):
         fig = plots.plot_quality_vs_time(*pair.values()).figure
-    return Drawing(fig, pair, plots.caption_quality_vs_time(*pair.values(), budget=budget))
+    caption = plots.caption_quality_vs_time(*pair.values(), budget=budget)
+    return Drawing(fig, pair, caption, sources=(chosen,))
 
 
 def landscape_figure(*, venue: str = VENUE, width: str = "column") -> Drawing:
     """Draws how rare good configs are in every recorded landscape of the study."""
-    profile = landscape_profile(_latencies())
+    latencies = _latencies()
+    profile = landscape_profile(latencies)
     with plots.paper(venue, width=width):
         fig = plots.plot_landscape_ecdf(profile).figure
-    return Drawing(fig, profile, plots.caption_landscape_ecdf(profile))
+    caption = plots.caption_landscape_ecdf(profile)
+    return Drawing(fig, profile, caption, sources=(latencies,))
 
 
 def draw_all(runs: pd.DataFrame, experiment: Experiment) -> dict[str, Drawing]:

@@ -1,5 +1,6 @@
 """Every notebook runs top to bottom without a GPU, and leaves what it promises."""
 
+import json
 import re
 from pathlib import Path
 
@@ -210,6 +211,10 @@ def test_a_notebook_runs_and_saves_its_figures(name, tmp_path, monkeypatch):
     for figure in figures:
         for suffix in ("pdf", "png", "csv", "json"):
             assert (tmp_path / "figures" / f"{figure}.{suffix}").stat().st_size > 100
+        facts = json.loads((tmp_path / "figures" / f"{figure}.json").read_text())
+        assert facts["caption"]
+        origin = facts["provenance"]  # recordings that are shipped, or what measured the points
+        assert origin.get("measured") or any(origin.get("landscapes", {}).values()), figure
         points = pd.read_csv(tmp_path / "figures" / f"{figure}.csv")
         assert len(points) >= 3
     if name in TOLD:

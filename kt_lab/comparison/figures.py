@@ -1,6 +1,7 @@
 """Drawings of a comparison, at the width of a paper's text."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -51,7 +52,8 @@ def budget_figure(
     shown = table[table["axis"] == axis].reset_index(drop=True)
     with plots.paper(venue, width=width):
         fig = plots.plot_budgets(shown)
-    return Drawing(fig, shown, plots.caption_budgets(shown, evidence=evidence_of(runs)))
+    caption = plots.caption_budgets(shown, evidence=evidence_of(runs))
+    return Drawing(fig, shown, caption, sources=(runs, landscapes or ()))
 
 
 def profiles_figure(
@@ -83,7 +85,8 @@ def profiles_figure(
     with plots.paper(venue, width=width):
         fig = plots.plot_profiles(ecdf, profile, chosen=chosen)
     caption = plots.caption_profiles(ecdf, profile, evidence=evidence_of(runs), chosen=chosen)
-    return Drawing(fig, {"runtime_ecdf": ecdf, "profile": profile}, caption)
+    points = {"runtime_ecdf": ecdf, "profile": profile}
+    return Drawing(fig, points, caption, sources=(runs, landscapes or ()))
 
 
 def significance_figure(
@@ -112,7 +115,7 @@ def significance_figure(
         fig = plots.plot_significance(tests, order=names)
     kernels = runs["kernel"].astype(str).nunique()
     caption = plots.caption_significance(tests, kernels=kernels, evidence=evidence_of(runs))
-    return Drawing(fig, tests, caption)
+    return Drawing(fig, tests, caption, sources=(runs,))
 
 
 def ratio_figure(
@@ -215,7 +218,7 @@ def anatomy_figure(
         fig = plot_anatomy(parts, quality, calibrated)
     points = {"anatomy": parts, "quality": quality, "calibration": calibrated}
     caption = caption_anatomy(parts, quality, calibrated, budget=budget_of(few))
-    return Drawing(fig, points, caption)
+    return Drawing(fig, points, caption, sources=(few,))
 
 
 def draw_all(
@@ -294,4 +297,4 @@ def _limited(drawn: Drawing, runs: pd.DataFrame) -> Drawing:
     """Returns a drawing whose caption also says what so few kernels cannot show."""
     counts = {f"{name}s": runs[name].astype(str).nunique() for name in ("kernel", "workload")}
     said = limits(**counts, comparisons=runs["searcher"].nunique() - 1)
-    return Drawing(drawn.figure, drawn.points, f"{drawn.caption} {said}")
+    return replace(drawn, caption=f"{drawn.caption} {said}")

@@ -69,7 +69,8 @@ def incumbent_figure(
     floors = dict(zip(optima["workload"], optima["noise_floor"], strict=True))
     with plots.paper(venue, width=width):
         fig = plot_incumbents(bands, band=band, within=within, noise_floor=floors)
-    return Drawing(fig, bands, caption_incumbents(bands, band=band, budget=budget_of(shown)))
+    caption = caption_incumbents(bands, band=band, budget=budget_of(shown))
+    return Drawing(fig, bands, caption, sources=(shown, landscapes or ()))
 
 
 def target_tables(
@@ -145,4 +146,5 @@ def target_figure(
         )
     with plots.paper(venue, width=width):
         fig = plots.plot_ratio_forest(*tables.values())
-    return Drawing(fig, dict(tables), caption_target_ratios(tables, budget=budget_of(runs)))
+    caption = caption_target_ratios(tables, budget=budget_of(runs))
+    return Drawing(fig, dict(tables), caption, sources=(runs, landscapes or ()))

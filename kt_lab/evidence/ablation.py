@@ -284,4 +284,9 @@ def figure(result: Mapping[str, Any], *, venue: str | None = None) -> Any:
     table = table[table["budget"] != _BETWEEN].reset_index(drop=True)
     facts = {"workloads": len(result["rows"]), "seeds": result["seeds"], "gpu": result["gpu"]}
     with plots.paper(venue or VENUE, width="text"):
-        return Drawing(plot_variants(table), table, caption_variants(table, whole=WHOLE, **facts))
+        return Drawing(
+            plot_variants(table),
+            table,
+            caption_variants(table, whole=WHOLE, **facts),
+            sources=(result,),
+        )

@@ -289,7 +289,7 @@ def figure(result: Mapping[str, Any], *, venue: str | None = None) -> Any:
         "the seeds. No searcher knows anything beforehand."
     )
     with plots.paper(venue or VENUE, width="text"):
-        return Drawing(plot_budgets(means.reset_index(drop=True)), means, said)
+        return Drawing(plot_budgets(means.reset_index(drop=True)), means, said, sources=(result,))
 
 
 def report(result: Mapping[str, Any]) -> str:

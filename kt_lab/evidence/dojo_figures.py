@@ -48,7 +48,7 @@ def comparison_figure(
     table = ratios(result["rows"], references=references, paths=("best",))
     with plots.paper(venue, width=width):
         fig = plot_dojo(table)
-    return Drawing(fig, table, caption_dojo(table))
+    return Drawing(fig, table, caption_dojo(table), sources=(result,))
 
 
 def players_figure(
@@ -58,7 +58,7 @@ def players_figure(
     table = players_table(result["rows"])
     with plots.paper(venue, width=width):
         fig = plot_players(table)
-    return Drawing(fig, table, caption_players(table))
+    return Drawing(fig, table, caption_players(table), sources=(result,))
 
 
 def learners_figure(
@@ -73,17 +73,25 @@ def learners_figure(
         width: Of the venue.
     """
     return players_figure(
-        {"rows": [row for row in result["rows"] if row["part"] == part]}, venue=venue, width=width
+        {**result, "rows": [row for row in result["rows"] if row["part"] == part]},
+        venue=venue,
+        width=width,
     )
 
 
 def training_figure(
-    curve: Sequence[Mapping[str, Any]], *, venue: str = VENUE, width: str = "text"
+    lesson: Mapping[str, Any], *, venue: str = VENUE, width: str = "text"
 ) -> Drawing:
-    """Draws what training came to, turn by turn; `curve` is that of `kt_lab.policies.train`."""
-    table = pd.DataFrame(curve)
+    """Draws what training came to, turn by turn.
+
+    Args:
+        lesson: With `curve`, as `kt_lab.policies.train` returns it, and `provenance`, where known.
+        venue: Of `kt_lab.plots`.
+        width: Of the venue.
+    """
+    table = pd.DataFrame(lesson["curve"])
     for name in ("best", "median"):
         table[f"{name}_speedup"] = table["start_us"] / table[f"{name}_us"]
     with plots.paper(venue, width=width):
         fig = plot_training(table)
-    return Drawing(fig, table, caption_training(table))
+    return Drawing(fig, table, caption_training(table), sources=(lesson,))

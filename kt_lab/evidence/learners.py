@@ -33,6 +33,7 @@ from kt_lab.landscape import data_directory
 from kt_lab.policies import train
 from kt_lab.programs.encoders import DEFAULT
 from kt_lab.programs.operators import get_workload
+from kt_lab.provenance import provenance
 from kt_lab.search.deep_q.policy import Policy
 
 PLAYERS = ("max_q_dqn", "dqn", "annealing", "expert+annealing", "lfbo", "max_q")
@@ -165,7 +166,8 @@ def lesson(
     Returns:
         `curve` of the training, `walk`, the policy's game on `unseen` move by move (see
         `kt_lab.evidence.dojo_walk.walk_table`), `rows` with the part "transfer", and `stored`,
-        whether the policy is of the result.
+        whether the policy is of the result; and where curve and rows come from, `provenance` and,
+        where there are any, `resumed`.
     """
     args = argparse.Namespace(threads=threads, samples=5, timeout_s=3.0, cache=None, workers=1)
     known = _of(result["rows"], _TRAINING) if result else []
@@ -173,6 +175,7 @@ def lesson(
         field, start_us = stack.enter_context(arena(get_workload(unseen), args))
         if known:
             curve, rows = known[0]["curve"], result["rows"]
+            origin = {name: result[name] for name in ("provenance", "resumed") if name in result}
             policy = Policy.load(data_directory() / "evidence" / known[0]["policy"])
         else:
             home, _ = stack.enter_context(arena(get_workload(trained), args))
@@ -180,13 +183,13 @@ def lesson(
             policy, curve = train(arenas, rounds=rounds, programs=budget, seed=0)
             path = Path(stack.enter_context(TemporaryDirectory())) / "policy.safetensors"
             policy.save(path)
-            rows = []
+            rows, origin = [], {"provenance": provenance()}
             for how in ("scratch", *_CARRIED):
                 more = {"policy": str(path), **_CARRIED[how]} if how in _CARRIED else {}
                 key = _key("transfer", unseen, how, 0)
                 rows.append(key | one_run(field, start_us, key, budget, player=_LEARNER, **more))
         walk = walk_table(field.space, lambda c: measured(field.runner, c).latency_us, policy)
-    return {"curve": curve, "walk": walk, "rows": rows, "stored": bool(known)}
+    return {"curve": curve, "walk": walk, "rows": rows, "stored": bool(known)} | origin
 
 
 def report(result: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from kt_lab.programs.expert import expert_schedule
 from kt_lab.programs.operators import Operator, get_operator
 from kt_lab.programs.schedule import parse_schedule
 from kt_lab.programs.space import ScheduleSpace
+from kt_lab.provenance import provenance
 from kt_lab.runners.c import CRunner, Protocol
 from kt_lab.search import make_searcher
 from kt_lab.trial import OK, Config, History, Measurement, Proposal, Trial
@@ -178,7 +179,7 @@ def short_game(
         timeout_s: Of a program's check: what computes a sum again for every element takes long.
 
     Returns:
-        `rows`, as `kt_lab.evidence.dojo_tables.players_table` takes them.
+        `rows`, as `kt_lab.evidence.dojo_tables.players_table` takes them, and `provenance`.
     """
     rows = []
     quick = {"protocol": Protocol(limit_s=LIMIT_S), "timeout_s": timeout_s}
@@ -188,7 +189,7 @@ def short_game(
             history = play(player, field, budget=budget, seed=seed)
             points = best_so_far([trial.latency_us for trial in history])
             rows.append({"workload": workload, "player": player, "seed": seed, "points": points})
-    return {"rows": rows}
+    return {"rows": rows, "provenance": provenance()}
 
 
 def finalists(histories: Sequence[History], space: ScheduleSpace, count: int) -> list[Config]:

@@ -187,7 +187,7 @@ def figure(result: Mapping[str, Any], *, venue: str | None = None) -> Any:
 
     table = table_of(result)
     with plots.paper(venue or VENUE, width="text"):
-        return Drawing(plot_sizes(table), table, caption_sizes(table))
+        return Drawing(plot_sizes(table), table, caption_sizes(table), sources=(result,))
 
 
 def report(result: Mapping[str, Any]) -> str:

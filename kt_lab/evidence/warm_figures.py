@@ -72,4 +72,4 @@ def warm_figure(result: Mapping[str, Any], *, venue: str = VENUE, width: str = "
     table = table_of(result)
     with plots.paper(venue, width=width):
         fig = plot_warm(table)
-    return Drawing(fig, table, caption_warm(table))
+    return Drawing(fig, table, caption_warm(table), sources=(result,))

@@ -20,7 +20,7 @@ def name_spread_figure(
     """Draws E1: how far names of one launch read apart."""
     floor = same_launch.noise_floor(same_launch.name_spread(found))
     return _drawn(
-        [floor], moe_tunings.plot_name_spread, moe_tunings.caption_name_spread, venue, width
+        [floor], moe_tunings.plot_name_spread, moe_tunings.caption_name_spread, venue, width, found
     )
 
 
@@ -60,7 +60,7 @@ def _regrets(
     def caption(regrets: pd.DataFrame) -> str:
         return moe_sharing.caption_regrets(regrets, differ=differ)
 
-    return _drawn([table], moe_sharing.plot_regrets, caption, venue, width)
+    return _drawn([table], moe_sharing.plot_regrets, caption, venue, width, found)
 
 
 def repeated_figure(
@@ -80,7 +80,9 @@ def repeated_figure(
     """
     table = totals(result)
     table = table[table["judged_by"] == judged_by].reset_index(drop=True)
-    return _drawn([table], moe_tunings.plot_repeated, moe_tunings.caption_repeated, venue, width)
+    return _drawn(
+        [table], moe_tunings.plot_repeated, moe_tunings.caption_repeated, venue, width, result
+    )
 
 
 def fences_figure(
@@ -88,7 +90,7 @@ def fences_figure(
 ) -> Drawing:
     """Draws E6: what fences cost, and what a wide tile gains with and without them."""
     tables = {"costs": fences.fence_costs(found), "gains": fences.tile_gains(found)}
-    return _drawn(tables, moe_kernels.plot_fences, moe_kernels.caption_fences, venue, width)
+    return _drawn(tables, moe_kernels.plot_fences, moe_kernels.caption_fences, venue, width, found)
 
 
 def held_out_figure(
@@ -96,7 +98,9 @@ def held_out_figure(
 ) -> Drawing:
     """Draws E7: one family's config on the shapes of the others."""
     table = held_out.losses(found)
-    return _drawn([table], moe_sharing.plot_held_out, moe_sharing.caption_held_out, venue, width)
+    return _drawn(
+        [table], moe_sharing.plot_held_out, moe_sharing.caption_held_out, venue, width, found
+    )
 
 
 def layouts_figure(
@@ -104,7 +108,9 @@ def layouts_figure(
 ) -> Drawing:
     """Draws E8: lists by layout, and both routes to the same scales."""
     tables = {"layouts": layouts.layout_table(found), "routes": layouts.routes(found)}
-    return _drawn(tables, moe_kernels.plot_layouts, moe_kernels.caption_layouts, venue, width)
+    return _drawn(
+        tables, moe_kernels.plot_layouts, moe_kernels.caption_layouts, venue, width, found
+    )
 
 
 def cold_figure(
@@ -112,7 +118,7 @@ def cold_figure(
 ) -> Drawing:
     """Draws E9: seconds of a cold start, per list."""
     table = cold_by_list(result)
-    return _drawn([table], moe_tunings.plot_cold, moe_tunings.caption_cold, venue, width)
+    return _drawn([table], moe_tunings.plot_cold, moe_tunings.caption_cold, venue, width, result)
 
 
 def references_figure(
@@ -123,7 +129,7 @@ def references_figure(
     more = table[["low", "high", "published_speedup"]]
     table = pd.concat([speedups.references(found, table), more], axis=1)
     draw, tell = moe_references.plot_references, moe_references.caption_references
-    return _drawn([table], draw, tell, venue, width)
+    return _drawn([table], draw, tell, venue, width, found)
 
 
 def traffic_figure(
@@ -135,7 +141,7 @@ def traffic_figure(
     def caption(floors: pd.DataFrame, _: pd.DataFrame) -> str:
         return moe_references.caption_traffic(floors)
 
-    return _drawn(tables, moe_references.plot_traffic, caption, venue, width)
+    return _drawn(tables, moe_references.plot_traffic, caption, venue, width, found)
 
 
 def _drawn(
@@ -144,9 +150,11 @@ def _drawn(
     caption: Callable,
     venue: str,
     width: str,
+    source: Any,
 ) -> Drawing:
     named = isinstance(tables, Mapping)
     drawn = list(tables.values()) if named else list(tables)
     with plots.paper(venue, width=width):
         fig = plot(*drawn)
-    return Drawing(fig, tables if named else drawn[0], caption(*drawn))
+    points = tables if named else drawn[0]
+    return Drawing(fig, points, caption(*drawn), sources=(source,))

@@ -40,7 +40,8 @@ def slice_figure(
     with plots.paper(venue, width=width):
         fig = plot_landscape_slice(cells, path=path).figure
     points = cells if path is None else {"cells": cells, "path": path}
-    return Drawing(fig, points, caption_landscape_slice(cells, path=path))
+    sources = (landscape,) if run is None else (landscape, run)
+    return Drawing(fig, points, caption_landscape_slice(cells, path=path), sources=sources)
 
 
 def roofline_figure(
@@ -61,4 +62,4 @@ def roofline_figure(
     points = roofline_points(landscape, configs)
     with plots.paper(venue, width=width):
         fig = plot_roofline(points).figure
-    return Drawing(fig, points, caption_roofline(points))
+    return Drawing(fig, points, caption_roofline(points), sources=(landscape,))

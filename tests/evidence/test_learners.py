@@ -119,7 +119,7 @@ def test_a_lesson_is_drawn_from_what_is_stored_or_from_a_short_training(
         "frozen",
         "tuned",
     }
-    drawing = dojo_figures.training_figure(found["curve"])
+    drawing = dojo_figures.training_figure(found)
     assert drawing.points["best_speedup"].gt(0).all()
     assert "One network trained on 1 workload" in drawing.caption
     assert len(dojo_figures.learners_figure(found, "transfer").points)

@@ -17,8 +17,8 @@ FLOORS = {
     "decisions game policies record provenance executors experiment",
     5: "stats baseline",
     6: "atlas plots ui cli commands evidence datasheet doctor study studies comparison "
-    "joint many transfer dispatching recorded_gpu moe_study publication artifact recipes __main__ "
-    "vendors",
+    "joint many origins transfer dispatching recorded_gpu moe_study publication artifact recipes "
+    "__main__ vendors",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 
