@@ -74,19 +74,20 @@ def get_workload(key: str) -> Workload:
     return known[key]
 
 
-def workload_of_shape(key: str) -> Workload:
-    """Returns a workload of a registered kernel at any shape.
+def workload_of_shape(key: str, kernel: Kernel | None = None) -> Workload:
+    """Returns a workload of a kernel at any shape.
 
     Args:
         key: `kernel/name`, a name being the extents in the kernel's order, joined by x
-            ("softmax/1000x1000"); a registered workload is returned as it is.
+            ("softmax/1000x1000"); a workload that the kernel ships with is returned as it is.
+        kernel: That the key names; None: the registered one of that name.
 
     Raises:
         UnknownName: There is no such kernel, or the name is no shape.
         UsageError: The kernel has another number of extents.
     """
-    kernel, _, name = key.partition("/")
-    own = {workload.key: workload for workload in get_kernel(kernel).workloads}
+    kernel_name, _, name = key.partition("/")
+    own = {each.key: each for each in (kernel or get_kernel(kernel_name)).workloads}
     if key in own:
         return own[key]
     if not _SHAPE.fullmatch(name):
@@ -94,11 +95,11 @@ def workload_of_shape(key: str) -> Workload:
     like, lengths = next(iter(own.values())), name.split("x")
     if len(lengths) != len(like.extents):
         raise UsageError(
-            f"a shape of {kernel} must have the extents {' x '.join(like.extents)}, got {name}; "
-            f"one that has them: {like.name}"
+            f"a shape of {kernel_name} must have the extents {' x '.join(like.extents)}, got "
+            f"{name}; one that has them: {like.name}"
         )
     extents = dict(zip(like.extents, map(int, lengths), strict=True))
-    return Workload(kernel, name, extents, like.dtype)
+    return Workload(kernel_name, name, extents, like.dtype)
 
 
 def subject(workload: Workload | str, kernel: Kernel | None = None) -> Subject:

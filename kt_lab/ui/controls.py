@@ -236,6 +236,12 @@ def dropdown(name: str, tooltip: str, options: Sequence[Any] = ()) -> w.Dropdown
     return found.add_class(f"ktl-{name}")
 
 
+def entry(name: str, tooltip: str) -> w.Text:
+    """Returns a field for a line of text, read when Enter is pressed or the field is left."""
+    found = w.Text(continuous_update=False, **described(name, tooltip))
+    return found.add_class(f"ktl-{name}")
+
+
 def offer(menu: w.Dropdown, options: Sequence[Any]) -> None:
     """Sets what a drop-down offers and selects the first, which it does not do when empty."""
     menu.options = options

@@ -9,10 +9,11 @@ import ipywidgets as w
 
 from kt_lab.budget import Budget
 from kt_lab.errors import UnknownName, UsageError
+from kt_lab.kernels import workload_of_shape
 from kt_lab.search import get_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.ui.choices import RunnerChoice, Search, chosen, runner_choices, searcher_names
-from kt_lab.ui.controls import OptionControls, RunOptions, ValueControls, dropdown, offer
+from kt_lab.ui.controls import OptionControls, RunOptions, ValueControls, dropdown, entry, offer
 from kt_lab.ui.restriction import restrict
 from kt_lab.ui.view import TunerView
 from kt_lab.workload import Kernel, Workload
@@ -47,6 +48,7 @@ class TunerChoice:
     Attributes:
         settings: The widget to show.
         kernel, workload, runner, searcher: The drop-downs.
+        shape: A field for a shape that the kernel does not ship with; it joins the workloads.
         run: The controls of RunOptions.
         options: The controls of the searcher's options.
         values: The controls of the allowed values.
@@ -56,7 +58,9 @@ class TunerChoice:
         """Makes the widgets; what their handlers raise is shown by the view."""
         self._view, self._kernels = view, {k.name: k for k in kernels}
         self.kernel = dropdown("kernel", "What is tuned.", list(self._kernels))
+        self._added: dict[str, list[Workload]] = {name: [] for name in self._kernels}
         self.workload = dropdown("workload", "Its shape and element type.")
+        self.shape = entry("shape", "Any other shape of the kernel, for a GPU of this machine.")
         self.runner = dropdown("runner", "A GPU of this machine, or the replay of a recorded one.")
         self.searcher = dropdown("searcher", "The algorithm that chooses.", searcher_names())
         self.run = OptionControls(RunOptions, guard=view.guarded)
@@ -67,13 +71,14 @@ class TunerChoice:
         chain = (
             (self.kernel, self._kernel_chosen),
             (self.workload, self._workload_chosen),
+            (self.shape, self._shape_given),
             (self.runner, self._runner_chosen),
             (self.searcher, self._searcher_chosen),
         )
         for widget, action in chain:
             view.on_change(widget, action)
             action()
-        left = w.VBox([self.kernel, self.workload, self.runner, self.searcher])
+        left = w.VBox([self.kernel, self.workload, self.shape, self.runner, self.searcher])
         self.settings = w.VBox([w.HBox([left, self.run.box]), more])
 
     def choose(
@@ -91,7 +96,7 @@ class TunerChoice:
         A search that runs goes on as it began: the controls count from the next start on.
 
         Args:
-            workload: Key of a workload.
+            workload: Key of a workload, at any shape of its kernel ("softmax/1000x777").
             runner: "live" for this machine's GPU, the short name of a recorded GPU, or a label.
             searcher: Registered name; its options are set to their defaults.
             options: Of the searcher; those not named get their defaults.
@@ -100,13 +105,10 @@ class TunerChoice:
 
         Raises:
             UnknownName: There is no such workload, runner, searcher, option or parameter.
-            UsageError: A value is outside its range.
+            UsageError: A value is outside its range, or the kernel has other extents.
         """
         if workload is not None:
-            keys = [each.key for kernel in self._kernels.values() for each in kernel.workloads]
-            _require("workload", workload, keys)
-            self.kernel.value = workload.partition("/")[0]
-            self.workload.value = workload
+            self._turn_to(workload)
         if runner is not None:
             self.runner.value = chosen([c for _, c in self.runner.options], runner)
         if searcher is not None:
@@ -155,12 +157,36 @@ class TunerChoice:
         )
 
     @property
+    def _workloads(self) -> list[Workload]:
+        return [*self._kernels[self.kernel.value].workloads, *self._added[self.kernel.value]]
+
+    @property
     def _workload(self) -> Workload:
-        workloads = self._kernels[self.kernel.value].workloads
-        return next(each for each in workloads if each.key == self.workload.value)
+        return next(each for each in self._workloads if each.key == self.workload.value)
+
+    def _turn_to(self, key: str) -> None:
+        """Chooses a workload; one of another shape is offered from now on."""
+        kernel = key.partition("/")[0]
+        shipped = [each.key for known in self._kernels.values() for each in known.workloads]
+        if kernel not in self._kernels:
+            raise UnknownName("workload", key, shipped)
+        found = workload_of_shape(key, self._kernels[kernel])
+        self.kernel.value = kernel
+        if found.key not in self.workload.options:
+            self._added[kernel].append(found)
+            self.workload.options = [each.key for each in self._workloads]
+        self.workload.value = found.key
+
+    def _shape_given(self) -> None:
+        lengths = self.shape.value.replace("*", "x").replace(",", "x").replace(" ", "")
+        if lengths:
+            self._turn_to(f"{self.kernel.value}/{lengths}")
+            self.shape.value = ""
 
     def _kernel_chosen(self) -> None:
-        offer(self.workload, [x.key for x in self._kernels[self.kernel.value].workloads])
+        offer(self.workload, [each.key for each in self._workloads])
+        like = self._kernels[self.kernel.value].workloads[0]
+        self.shape.placeholder = f"{' x '.join(like.extents)}, such as {like.name}"
 
     def _workload_chosen(self) -> None:
         offer(self.runner, [(c.label, c) for c in runner_choices(self._workload)])

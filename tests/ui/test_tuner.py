@@ -275,7 +275,7 @@ def test_every_control_is_told_and_can_be_found():
         assert each.description, each
     classes = {name for each in found for name in getattr(each, "_dom_classes", ())}
     hooks = "tuner start pause stop save copy confirm status badge image card failures code"
-    hooks += " drawer count kernel workload runner searcher reset"
+    hooks += " drawer count kernel workload shape runner searcher reset"
     assert {f"ktl-{hook}" for hook in hooks.split()} <= classes
     assert "application/vnd.jupyter.widget-view+json" in panel._repr_mimebundle_()
 
@@ -289,7 +289,7 @@ def test_a_choice_brings_what_belongs_to_it():
     assert panel.values.space.names != ()
     assert "BLOCK_K" in panel.values.space.names
     assert panel.runner.value.gpu == "h200"
-    for wrong in ({"searcher": "tpee"}, {"runner": "h201"}, {"workload": "softmax/1x1"}):
+    for wrong in ({"searcher": "tpee"}, {"runner": "h201"}, {"workload": "softmax/1by1"}):
         with pytest.raises(UnknownName):
             panel.choose(**wrong)
     assert {"helion_lfbo_tree", "kt_genetic"} <= set(panel.searcher.options)
@@ -469,3 +469,38 @@ def test_each_gpu_of_several_can_be_chosen(monkeypatch):
     monkeypatch.setattr(runner_module, "GpuRunner", lambda *_, **how: told.append(how["device"]))
     choices.open_gpu(choices.chosen(found, "live:1"), None, None, lanes=1)
     assert told == [1]
+
+
+# -- another shape --------------------------------------------------------------------------------
+
+
+def test_another_shape_joins_the_workloads_and_is_searched_on_a_gpu(gated):
+    make, made = gated
+    panel = make(trials=1)
+    assert panel.shape.placeholder == "N, such as 16"
+    panel.shape.value = "1000"
+    assert panel.workload.value == "fake/1000"
+    assert panel.shape.value == ""
+    assert panel.asked().workload.extents == {"N": 1000}
+    started(panel, made).let()
+    assert panel.wait(LONG_S).trials == 1
+    panel.choose("fake/16")
+    panel.choose("fake/1000")
+    assert panel.workload.options == ("fake/16", "fake/1000")  # once
+
+
+def test_an_unrecorded_shape_is_not_replayed_and_other_extents_are_refused():
+    panel = TunerPanel("softmax/1000x777")
+    assert panel.workload.options[-1] == panel.workload.value == "softmax/1000x777"
+    assert panel.runner.options == ()
+    panel.view.buttons["start"].click()
+    assert "choose a recorded workload" in panel.view.status.value
+    panel.shape.value = "1, 2, 3"
+    assert "must have the extents M x N, got 1x2x3" in panel.view.status.value
+    assert panel.workload.value == "softmax/1000x777"
+    panel.kernel.value = "matmul"
+    assert "1000x777" not in " ".join(panel.workload.options)
+    panel.shape.value = "x"
+    assert "did you mean" in panel.view.status.value or "known:" in panel.view.status.value
+    with pytest.raises(UnknownName):
+        panel.choose("no_kernel/1x1")
