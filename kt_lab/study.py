@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Drawing:
     figure: Any
     points: Any
     caption: str
-    sources: tuple[Any, ...] = ()
+    sources: tuple[Any, ...] = field(default=(), repr=False)
 
     def save(self, name: str, *, directory: Path | str, provenance: dict | None = None) -> dict:
         """Writes pdf, png, csv and json, with what the sources tell; returns their paths."""

@@ -7,11 +7,13 @@ from typing import Any
 import pandas as pd
 
 from kt_lab import plots
-from kt_lab.evidence.dojo_tables import PATHS, players_table, ratios
+from kt_lab.evidence.dojo_tables import PATHS, means, players_table, ratios
 from kt_lab.landscape import data_directory
 from kt_lab.plots.dojo import caption_dojo, caption_players, plot_dojo, plot_players
 from kt_lab.plots.training import caption_training, plot_training
 from kt_lab.study import VENUE, Drawing
+
+_MEAN = ("reference", "threads", "ratio", "low", "high", "workloads", "losses")
 
 
 def stored(piece: str) -> dict[str, Any] | None:
@@ -46,9 +48,13 @@ def comparison_figure(
 ) -> Drawing:
     """Draws the best programs beside references, as they come PyTorch and the floors."""
     table = ratios(result["rows"], references=references, paths=("best",))
+    compared = [name for name in references if name != "floor"]
+    found = means(result["rows"], references=compared)
+    whole = pd.DataFrame([mean for mean in found if mean["group"] == "all"], columns=_MEAN)
     with plots.paper(venue, width=width):
         fig = plot_dojo(table)
-    return Drawing(fig, table, caption_dojo(table), sources=(result,))
+    points = {"ratios": table, "means": whole}
+    return Drawing(fig, points, caption_dojo(table, whole), sources=(result,))
 
 
 def players_figure(

@@ -76,22 +76,31 @@ def plot_dojo(table: pd.DataFrame) -> Figure:
     return fig
 
 
-def caption_dojo(table: pd.DataFrame) -> str:
-    """Returns the caption of `plot_dojo`, from its data; losses are counted."""
+def caption_dojo(table: pd.DataFrame, means: pd.DataFrame) -> str:
+    """Returns the caption of `plot_dojo`, from its data; losses are counted.
+
+    Args:
+        table: As for `plot_dojo`.
+        means: From `kt_lab.evidence.dojo_tables.means`, of all operators.
+    """
     told = []
-    for name in [name for name in _LOOKS if name != "floor"]:
-        part = table[table["reference"] == name]
-        if len(part):
-            mean = _geometric_mean(part["ratio"])
-            lost = int((part["ratio"] > 1).sum())
-            told.append(f"{_LOOKS[name][2]} {mean:.2f} ({lost} of {len(part)} lost)")
+    for threads, part in means.groupby("threads", sort=True):
+        known = {mean.reference: mean for mean in part.itertuples()}
+        words = [
+            f"{words} {mean.ratio:.2f} [{mean.low:.2f}, {mean.high:.2f}] "
+            f"({mean.losses} of {mean.workloads} lost)"
+            for name, (_, _, words) in _LOOKS.items()
+            if (mean := known.get(name))
+        ]
+        told.append(f"on {counted(int(threads), 'thread')} {listed(words)}")
     disturbed = int(table.drop_duplicates(["workload", "threads"])["disturbed"].sum())
     present = set(table["reference"])
     more = [words for name, words in _MORE.items() if name in present]
     return (
         f"The best program found for {counted(table['workload'].nunique(), 'workload')} of "
         f"{counted(table['kernel'].nunique(), 'operator')}, its latency over that of each "
-        f"reference; geometric means: {listed(told) or 'none'}. Below the line: chains that an "
+        f"reference; geometric means with 95 % intervals, operators resampled, then their "
+        f"workloads: {'; '.join(told) or 'none'}. Below the line: chains that an "
         "eager framework runs as several kernels. Each is the median over visits, each in fresh "
         "processes, of the least of some batches in alternation; PyTorch writes into preallocated "
         f"outputs where it can, and the faster of its ways counts. {' '.join(more)} Disturbed in "

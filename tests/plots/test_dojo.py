@@ -1,5 +1,7 @@
 """Figures of the dojo: what they draw, and what their captions count."""
 
+import re
+
 import pytest
 from matplotlib import pyplot
 
@@ -29,8 +31,11 @@ def test_programs_stand_beside_their_references_chains_below(comparison):
         "bias_gelu/1",
     ]
     assert (one.get_title(), two.get_title()) == ("1 thread", "2 threads")
-    assert "PyTorch eager 0.59 (1 of 4 lost)" in drawing.caption
-    assert set(drawing.points["path"]) == {"best"}
+    told = r"on 1 thread PyTorch eager 0\.63 \[0\.25, 2\.00\] \(1 of 3 lost\) and torch"
+    assert re.search(told, drawing.caption)
+    assert "on 2 threads PyTorch eager 0.50 [0.50, 0.50] (0 of 1 lost)" in drawing.caption
+    assert set(drawing.points["ratios"]["path"]) == {"best"}
+    assert drawing.points["means"]["losses"].sum() == 1
     pyplot.close(drawing.figure)
 
 
@@ -40,7 +45,7 @@ def test_tvm_is_a_reference_where_it_is_asked_for_and_floors_are_told_of_where_t
     path = comparison["rows"][0]["paths"]["best"]
     comparison["rows"][0]["paths"]["tvm_tuned"] = path | {"min_us": 0.5}
     drawing = comparison_figure(comparison, references=("eager", "tvm_tuned"))
-    assert "PyTorch eager 0.59 (1 of 4 lost) and TVM, tuned 2.00 (1 of 1 lost)" in drawing.caption
+    assert "TVM, tuned 2.00 [2.00, 2.00] (1 of 1 lost)" in drawing.caption
     assert "MetaSchedule" in drawing.caption
     assert "The floor is" not in drawing.caption
     assert "MetaSchedule" not in comparison_figure(comparison).caption
