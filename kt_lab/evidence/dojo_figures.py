@@ -46,7 +46,7 @@ def comparison_figure(
     venue: str = VENUE,
     width: str = "text",
 ) -> Drawing:
-    """Draws the best programs beside references, as they come PyTorch and the floors."""
+    """Draws the best programs beside references, by default PyTorch and the floors."""
     table = ratios(result["rows"], references=references, paths=("best",))
     compared = [name for name in references if name != "floor"]
     found = means(result["rows"], references=compared)

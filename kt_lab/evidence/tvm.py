@@ -41,7 +41,7 @@ PLAYERS = ("expert+annealing", "expert+evolution")
 ENOUGH = 256  # trials of MetaSchedule, below which beating it says little
 _MODULE = "kt_lab.evidence.tvm_paths"
 _PATHS = (EXPERT, "best", "eager", "compiled", UNTUNED, TUNED)
-_STARTED_S, _TRIAL_S = 600.0, 60.0  # MetaSchedule gives a trial 30 s to build and 30 s to run
+_STARTED_S, _TRIAL_S = 600.0, 150.0  # a trial may take 120 s to build and 30 s to run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -182,13 +182,20 @@ def report(result: Mapping[str, Any]) -> str:
 
 
 def table(result: Mapping[str, Any]) -> pd.DataFrame:
-    """Returns the least microseconds of every path, and best over tuned TVM, a row per row."""
+    """Returns the least microseconds of every path, and best over tuned TVM, a row per row.
+
+    `failed` are those of MetaSchedule's trials that took too long to build or to run.
+    """
     found = ratios(result["rows"], references=(TUNED,), paths=("best",))
     found = found.set_index(["workload", "threads"])["ratio"].rename("best / tuned").round(2)
     rows = {
         (row["workload"], row["threads"]): {path: _told(row["paths"].get(path)) for path in _PATHS}
         for row in result["rows"]
     }
+    for row in result["rows"]:
+        tuned = row["tuning"]
+        failed = f"{tuned['failed']} of {tuned['trials']}" if tuned.get("failed") else ""
+        rows[row["workload"], row["threads"]]["failed"] = failed
     told = pd.DataFrame(rows).T.rename_axis(["workload", "threads"])
     return told.join(found).fillna("-")
 

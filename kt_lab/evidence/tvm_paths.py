@@ -23,6 +23,7 @@ from kt_lab.programs.operators import get_operator
 
 UNTUNED, TUNED = "tvm", "tvm_tuned"
 _LIMIT_S = 5.0  # of a path: an untuned convolution takes seconds a call
+_BUILD_S = 120.0  # MetaSchedule's own 30 would lose what it unrolls most, on few cores
 _FAILED_S = 1e6  # MetaSchedule notes what did not run with seconds beyond any
 
 
@@ -60,7 +61,10 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tuned(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Tunes; returns target, trials measured, failed of them, seconds, and errors by path."""
+    """Tunes; returns target, trials measured, failed of them, seconds, and errors by path.
+
+    A trial has failed, too, that took too long to build (`build_limit_s`) or to run (30 s).
+    """
     import tvm
     from tvm.s_tir import meta_schedule as ms
     from tvm.target.codegen import llvm_get_system_cpu
@@ -79,7 +83,7 @@ def _tuned(job: Mapping[str, Any]) -> dict[str, Any]:
             errors[path] = failed(wrong)["error"]
 
     export(UNTUNED, func)
-    began = time.monotonic()
+    cores, began = os.cpu_count() or 1, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         database = ms.tune_tir(
             func,
@@ -87,7 +91,8 @@ def _tuned(job: Mapping[str, Any]) -> dict[str, Any]:
             work_dir=folder,
             max_trials_global=job["trials"],
             num_trials_per_iter=min(64, -(-job["trials"] // 4)),  # so that its model can learn
-            num_tuning_cores=os.cpu_count() or 1,  # they build; one trial runs at a time
+            num_tuning_cores=cores,  # they build; one trial runs at a time
+            builder=ms.builder.LocalBuilder(max_workers=cores, timeout_sec=_BUILD_S),
             seed=job["seed"],
         )
         records = database.get_all_tuning_records()
@@ -99,6 +104,7 @@ def _tuned(job: Mapping[str, Any]) -> dict[str, Any]:
         errors[TUNED] = "MetaSchedule found no schedule"
     failures = sum(min(map(float, r.run_secs or [np.inf])) > _FAILED_S for r in records)
     counts = {"trials": len(records), "failed": failures, "seconds": seconds}
+    counts["build_limit_s"] = _BUILD_S
     return {"target": made, **counts, "errors": errors}
 
 

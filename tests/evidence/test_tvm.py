@@ -79,6 +79,7 @@ def test_rows_set_what_players_find_beside_tvm_and_are_measured_once(tmp_path):
     table, means = tvm.table(result), tvm.means_table(result)
     assert list(table.index) == [("softmax/4x6", 1), ("softmax/4x6", 2)]
     assert {"expert", "best", "eager", "tvm_tuned", "best / tuned"} <= set(table)
+    assert table["failed"].tolist() == ["1 of 4", "1 of 4"]
     for mean in result["means"]:
         told = means.loc[
             (mean["path"], mean["reference"], mean["group"]),
