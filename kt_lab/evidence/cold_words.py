@@ -18,6 +18,7 @@ from kt_lab.evidence.cold import (
     ratios,
     targets,
 )
+from kt_lab.evidence.markdown import bullets, folded
 from kt_lab.plots.style import searcher_style
 
 
@@ -37,18 +38,23 @@ def block(
     """
     said = (
         "The other kernels, on half of which it was designed and on half of which it was first "
-        "judged (`kt-lab evidence --out data/evidence/cold-older.json cold --kernels ...`):"
+        "judged (<code>kt-lab evidence --out data/evidence/cold-older.json cold --kernels "
+        "...</code>)"
     )
     there = (
-        "These kernels on another GPU (`kt-lab evidence --out data/evidence/cold-h100.json cold "
-        "--gpu h100 --kernels ...`):"
+        "These kernels on another GPU (<code>kt-lab evidence --out data/evidence/cold-h100.json "
+        "cold --gpu h100 --kernels ...</code>)"
     )
     others = (
-        "A landscape that another tuner recorded (`kt-lab evidence foreign FILES`), not shipped: "
-        "it lies in the tests of autotuning_methodology 1.1.0 (MIT, the sdist on PyPI)."
+        "A landscape that another tuner recorded (<code>kt-lab evidence foreign FILES</code>), "
+        "not shipped: it lies in the tests of autotuning_methodology 1.1.0 (MIT, on PyPI)"
     )
-    parts = [_markdown(held_out), said, _markdown(older), there, _markdown(other_gpu)]
-    return "\n\n".join([*parts, others, foreign.report(other_tuners)])
+    parts = [
+        _markdown(held_out),
+        folded(said, _markdown(older)),
+        folded(there, _markdown(other_gpu)),
+    ]
+    return "\n\n".join([*parts, folded(others, foreign.report(other_tuners))])
 
 
 def _markdown(result: Mapping[str, Any]) -> str:
@@ -73,13 +79,14 @@ def _markdown(result: Mapping[str, Any]) -> str:
     lines += [
         "",
         f"{counts.n_workloads} workloads of {counts.n_kernels} kernels on the "
-        f"{result['gpu'].upper()}, {result['seeds']} seeds, {result['lanes']} compile lanes. "
-        f"{_tests(table, result['paired'])} {_asked(table)}",
+        f"{result['gpu'].upper()}, {result['seeds']} seeds, {result['lanes']} compile lanes.",
+        "",
+        bullets([*_asked(table), *_tests(table, result["paired"])]),
     ]
     return "\n".join(lines)
 
 
-def _tests(table: pd.DataFrame, tests: Sequence[Mapping[str, Any]]) -> str:
+def _tests(table: pd.DataFrame, tests: Sequence[Mapping[str, Any]]) -> list[str]:
     label = searcher_style(FLAGSHIP).label
     parts = []
     for budget in dict.fromkeys(row["budget"] for row in tests):
@@ -88,21 +95,20 @@ def _tests(table: pd.DataFrame, tests: Sequence[Mapping[str, Any]]) -> str:
             f"{searcher_style(row['peer']).label} {row['ratio']:.3f} ({row['p_holm']:.3f})"
             for row in sorted(rows, key=lambda row: -row["ratio"])
         ]
-        parts.append(f"after {budget} trials {', '.join(told)}")
-    n = tests[0]["n_pairs"]
+        parts.append(
+            f"{label} over each peer after {budget} trials, kernels as pairs (p of "
+            f"{tests[0]['n_pairs']} signed ranks, Holm-corrected): {', '.join(told)}."
+        )
     best = [
         f"after {row['budget']} trials {searcher_style(row['peer']).label} {row['ratio']:.3f} "
         f"({row['p_holm']:.3f})"
         for row in against_best(table, tests)
     ]
-    return (
-        f"{label} over each peer, kernels as pairs (p of {n} signed ranks, Holm-corrected): "
-        f"{'; '.join(parts)}. Over the best peer of each budget alone (corrected for {len(best)} "
-        f"tests): {'; '.join(best)}."
-    )
+    alone = f"Over the best peer of each budget alone (corrected for {len(best)} tests): "
+    return [f"{alone}{'; '.join(best)}.", *parts]
 
 
-def _asked(table: pd.DataFrame) -> str:
+def _asked(table: pd.DataFrame) -> list[str]:
     told = [
         f"{row.ratio:.3f} after {row.budget} (asked {row.target:.3f}, reached on "
         f"{row.reached:.0%} of workloads)"
@@ -110,13 +116,13 @@ def _asked(table: pd.DataFrame) -> str:
     ]
     label = searcher_style(FLAGSHIP).label
     last = targets(table).iloc[-1]
-    return (
-        f"Medians over seeds: {label} {', '.join(told)}. Seeds of the worst workload after "
-        f"{last.budget:.0f}: 90th percentile {last.p90:.3f} (asked {SPREAD['p90']:.3f}), worst "
-        f"{last.worst:.3f} (asked {SPREAD['worst']:.3f}). Over the workloads of a kernel: "
-        f"{_scatter(table, last.budget, 'p90', '90th percentile')}, "
-        f"{_scatter(table, last.budget, 'worst', 'worst')}."
-    )
+    return [
+        f"Medians over seeds: {label} {', '.join(told)}.",
+        f"Seeds of the worst workload after {last.budget:.0f}: 90th percentile {last.p90:.3f} "
+        f"(asked {SPREAD['p90']:.3f}), worst {last.worst:.3f} (asked {SPREAD['worst']:.3f}). Over "
+        f"the workloads of a kernel: {_scatter(table, last.budget, 'p90', '90th percentile')}, "
+        f"{_scatter(table, last.budget, 'worst', 'worst')}.",
+    ]
 
 
 def _scatter(table: pd.DataFrame, budget: float, column: str, name: str) -> str:

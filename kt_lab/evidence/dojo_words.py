@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kt_lab.evidence.dojo_tables import players_table
+from kt_lab.evidence.markdown import folded, grid
 from kt_lab.evidence.playing import EXPERT
 from kt_lab.evidence.tvm import ENOUGH
 from kt_lab.evidence.tvm_paths import TUNED, UNTUNED
@@ -67,9 +68,8 @@ def _means(result: Mapping[str, Any]) -> str:
 def _rows(result: Mapping[str, Any]) -> str:
     first = result["rows"][0]
     lines = [
-        f"Microseconds, {result['provenance']['cpu']}, {result['provenance']['cores']} cores, "
-        f"{result['compiler']}, torch {first['torch']}; the floor is bytes or arithmetic at "
-        "measured ceilings; * disturbed in spite of repetition.",
+        "The floor is bytes or arithmetic at measured ceilings; * disturbed in spite of "
+        "repetition.",
         "",
         f"| workload | threads | {' | '.join(_PATHS)} | best / eager |",
         "| --- " * (len(_PATHS) + 3) + "|",
@@ -81,7 +81,11 @@ def _rows(result: Mapping[str, Any]) -> str:
         eager = paths.get("eager")
         told.append(f"{paths['best']['min_us'] / eager['min_us']:.2f}" if eager else "")
         lines.append(f"| `{row['workload']}` | {row['threads']} | {' | '.join(told)} |")
-    return "\n".join(lines)
+    summary = (
+        f"Microseconds of every workload, {result['provenance']['cpu']}, "
+        f"{result['provenance']['cores']} cores, {result['compiler']}, torch {first['torch']}"
+    )
+    return folded(summary, "\n".join(lines))
 
 
 def _us(path: Mapping[str, Any] | None) -> str:
@@ -91,48 +95,54 @@ def _us(path: Mapping[str, Any] | None) -> str:
 
 
 def _tvm(result: Mapping[str, Any]) -> str:
-    first = result["rows"][0]
-    told: dict[str, list[str]] = {}
-    for mean in result["means"]:
-        if mean["reference"] == TUNED and (mean["path"] == "best" or mean["group"] == "all"):
-            told.setdefault(mean["path"], []).append(
-                f"{mean['group']} on {mean['threads']} thread{'s' if mean['threads'] > 1 else ''} "
-                f"{mean['ratio']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}], {mean['losses']} "
-                f"of {mean['workloads']} lost"
-            )
-    ways = "; ".join(
-        f"{path.replace('+', ' + ')} over tuned TVM: {'; '.join(means)}"
-        for path, means in told.items()
-    )
     claim = "" if result["trials"] >= ENOUGH else f" (too few to claim a win: {ENOUGH} are)"
     names = ", ".join(player.replace("+", " + ") for player in result["players"])
-    sizes = Counter(row["size"] for row in result["rows"])
-    paths = (EXPERT, *result["players"], "eager", "compiled", UNTUNED, TUNED)
-    heads = [_HEADS.get(name, name.replace("+", " + ")) for name in paths]
-    lines = [
+    said = (
         f"Beside TVM {result['tvm']}, everything searched and timed on one machine: {names} and "
         f"MetaSchedule measured {result['trials']} programs each{claim}, MetaSchedule fewer where "
-        f"it has no more; `best` is what read fastest while ours searched. {ways}. "
-        f"{', '.join(f'{count} rows of {size} size' for size, count in sizes.items())}. "
-        f"Microseconds, {result['provenance']['cpu']}, {result['provenance']['cores']} cores, "
-        f"torch {first['torch']}; * disturbed in spite of repetition.",
-        "",
-        f"| workload | threads | {' | '.join(heads)} | best / TVM tuned |",
-        "| --- " * (len(paths) + 3) + "|",
+        "it has no more; `best` is what read fastest while ours searched."
+    )
+    means = [
+        [
+            mean["path"].replace("+", " + "),
+            str(mean["threads"]),
+            mean["group"],
+            f"{mean['ratio']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}]",
+            f"{mean['losses']} of {mean['workloads']}",
+        ]
+        for mean in result["means"]
+        if mean["reference"] == TUNED and (mean["path"] == "best" or mean["group"] == "all")
     ]
+    heads = ["latency ratio to tuned TVM", "threads", "operators", "geomean [95 %]", "lost"]
+    return "\n\n".join([said, grid(heads, means), _tvm_rows(result)])
+
+
+def _tvm_rows(result: Mapping[str, Any]) -> str:
+    """Returns microseconds of every workload, and which of MetaSchedule's trials failed."""
+    paths = (EXPERT, *result["players"], "eager", "compiled", UNTUNED, TUNED)
+    heads = [_HEADS.get(name, name.replace("+", " + ")) for name in paths]
+    rows = []
     for row in result["rows"]:
-        paths_of = row["paths"]
-        us = [_us(paths_of.get(name)) for name in paths]
-        known = paths_of.get(TUNED)
-        us.append(f"{paths_of['best']['min_us'] / known['min_us']:.2f}" if known else "")
-        lines.append(f"| `{row['workload']}` | {row['threads']} | {' | '.join(us)} |")
-    return "\n".join(lines)
+        us = [_us(row["paths"].get(name)) for name in paths]
+        known, tuned = row["paths"].get(TUNED), row["tuning"]
+        ratio = f"{row['paths']['best']['min_us'] / known['min_us']:.2f}" if known else ""
+        failed = f"{tuned['failed']} of {tuned['trials']}" if tuned.get("failed") else ""
+        rows.append([f"`{row['workload']}`", str(row["threads"]), *us, ratio, failed])
+    sizes = Counter(row["size"] for row in result["rows"])
+    summary = (
+        f"Microseconds, {result['provenance']['cpu']}, {result['provenance']['cores']} cores, "
+        f"torch {result['rows'][0]['torch']}: "
+        f"{', '.join(f'{count} rows of {size} size' for size, count in sizes.items())}"
+    )
+    told = "* disturbed in spite of repetition. Failed: trials of TVM that took too long."
+    last = ["best / TVM tuned", "failed"]
+    return folded(summary, f"{told}\n\n{grid(['workload', 'threads', *heads, *last], rows)}")
 
 
 def _players(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None = None) -> str:
     rows = result["rows"] if rows is None else rows
-    table = players_table(rows)
-    end = table[table["programs"] == result["budget"]]
+    found = players_table(rows)
+    end = found[found["programs"] == result["budget"]]
     names = list(dict.fromkeys(end["workload"]))
     lines = [
         f"Median latency after {result['budget']} different programs over the best that anybody "

@@ -13,6 +13,7 @@ from kt_lab.evidence.cost import ratios as cost_ratios
 from kt_lab.evidence.helion_tables import ratios
 from kt_lab.evidence.large_tables import large_lines
 from kt_lab.evidence.live_tables import live_lines
+from kt_lab.evidence.markdown import folded, grid
 from kt_lab.evidence.readme_rows import (
     flush,
     fuzzing,
@@ -276,9 +277,9 @@ def _helion(quick: dict, full: dict) -> list[str]:
         "from the start of the process, imports and worker start-up included; latencies are from "
         'one final race of the winners in alternation, by both timers; "-": not in that race.',
         "",
-        "| operation | search x kernel | seed | seconds | configs | µs, events | µs, graph |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
+    heads = ["operation", "search x kernel", "seed", "seconds", "configs"]
+    heads, rows = [*heads, "µs, events", "µs, graph"], []
     names = {
         "helion": "Helion's x Helion's",
         "ours": "ours x ours",
@@ -291,12 +292,10 @@ def _helion(quick: dict, full: dict) -> list[str]:
             answer = step["answer"]
             raced = _raced(result, step)
             budget = ", 90 s budget" if effort == "full" else ""
-            lines.append(
-                f"| {step['op']} | {names[step['do']]}{budget} | {step['seed']} | "
-                f"{answer['wall_s']:.0f} | {answer['configs']} | {raced['events']} | "
-                f"{raced['graph']} |"
-            )
-    return lines
+            told = [step["op"], f"{names[step['do']]}{budget}", str(step["seed"])]
+            told += [f"{answer['wall_s']:.0f}", str(answer["configs"])]
+            rows.append([*told, raced["events"], raced["graph"]])
+    return [*lines, folded("Every run", grid(heads, rows))]
 
 
 def _raced(result: dict[str, Any], step: dict[str, Any]) -> dict[str, str]:

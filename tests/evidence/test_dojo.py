@@ -284,12 +284,13 @@ def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials(
     assert "a CPU, 2 cores, gcc" in text
     row = dojo_row("softmax", best=1.0, eager=2.0) | {"torch": "2.13"}
     row["paths"] |= {name: row["paths"]["best"] | {"min_us": 4.0} for name in ("tvm", "tvm_tuned")}
+    row["tuning"] = {"trials": 64, "failed": 7}
     row["paths"]["expert+annealing"] = row["paths"]["best"] | {"min_us": 2.0}
     result = {"rows": [row], "provenance": machine, "trials": 64, "tvm": "0.27"}
     result |= {"players": ["expert+annealing"], "means": summary([row], ["expert+annealing"])}
     text = dojo_block(None, None, None, result)
     assert "measured 64 programs each (too few to claim a win: 256 are)" in text
-    assert "best over tuned TVM: all on 1 thread 0.25 [" in text
-    assert "expert + annealing over tuned TVM: all on 1 thread 0.50 [" in text
-    assert "| `softmax/1` | 1 | 1.5 | 2 | 2 | 4 | 4 | 4 | 0.25 |" in text
+    assert "| best | 1 | all | 0.25 [0.25, 0.25] | 0 of 1 |" in text
+    assert "| expert + annealing | 1 | all | 0.50 [0.50, 0.50] | 0 of 1 |" in text
+    assert "| `softmax/1` | 1 | 1.5 | 2 | 2 | 4 | 4 | 4 | 0.25 | 7 of 64 |" in text
     assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
