@@ -28,7 +28,7 @@ KERNEL = Kernel(
     description="nothing",
     workloads=(WORKLOAD,),
     space=lambda _: SPACE,
-    bytes_moved=lambda _: 1,
+    bytes_moved=lambda workload: workload.extents["N"],
     flops=lambda _: 1,
     rtol=0.0,
     atol=0.0,
@@ -106,7 +106,7 @@ class Timing:
 
     def identify(self, task):  # noqa: ARG002
         facts = {"gpu": "NVIDIA Fake", "slug": "fake", "capability": "9.0", "sms": 132}
-        return facts | {"triton": "3.6.0"}
+        return facts | {"triton": "3.6.0", "memory_bytes": 4_000_000_000}
 
     def load(self, task):  # noqa: ARG002
         return {"seconds": 0.0}

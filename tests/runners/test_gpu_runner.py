@@ -32,10 +32,10 @@ EXPECTED = {
 }
 
 
-def make_runner(monkeypatch, tmp_path, **changes):
+def make_runner(monkeypatch, tmp_path, workload=fakes.WORKLOAD, **changes):
     monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))  # tests may run side by side
     options = {"compile_workers": 2, "services": fakes.SERVICES, "limits": LIMITS} | changes
-    return GpuRunner(fakes.WORKLOAD, kernel=fakes.KERNEL, **options)
+    return GpuRunner(workload, kernel=fakes.KERNEL, **options)
 
 
 @pytest.fixture
@@ -195,3 +195,14 @@ def test_a_runner_turns_to_another_workload_without_a_new_start(runner):
     assert before.latency_us == again.latency_us  # the fakes know no shapes
     with pytest.raises(UsageError, match="another workload of"):
         runner.turn_to("softmax/4096x640")
+    with pytest.raises(UsageError, match="memory of 4 GB, got 9 GB for fake/9"):
+        runner.turn_to(replace(other, name="9", extents={"N": 9 * 10**9}))
+    assert measure(runner, config(variant=2)).status == "ok"  # it stays where it was
+
+
+def test_what_the_gpus_memory_cannot_hold_is_refused_at_the_start(monkeypatch, tmp_path):
+    large = replace(fakes.WORKLOAD, name="9", extents={"N": 9 * 10**9})
+    with pytest.raises(UsageError, match="memory of 4 GB, got 9 GB for fake/9; choose a smaller"):
+        make_runner(monkeypatch, tmp_path, workload=large)
+    with make_runner(monkeypatch, tmp_path) as made:  # the GPU is free again
+        assert measure(made, config()).status == "ok"

@@ -61,7 +61,7 @@ class GpuRunner(Closing):
 
     Raises:
         GpuBusy: Another run holds the GPU.
-        UsageError: There is no working GPU.
+        UsageError: There is no working GPU, or its memory cannot hold the workload.
     """
 
     live = True  # its clock is the wall's: the searcher's own seconds are in it already
@@ -111,6 +111,7 @@ class GpuRunner(Closing):
             lock = GpuLock(lock_name(device), what=f"measuring {workload.key}", wait_s=wait_s)
             stack.enter_context(lock)
             self._start(stack, services, cache, settings)
+            self._require_room(workload)
             self._load()
             self._stack = stack.pop_all()
         self.startup_s = self._clock.now
@@ -155,6 +156,15 @@ class GpuRunner(Closing):
             done=self._done,
             failed=self._results.put,
         )
+
+    def _require_room(self, workload: Workload) -> None:
+        """Raises UsageError if the GPU cannot hold what the kernel reads and writes."""
+        needed, there = self.kernel.bytes_moved(workload), self.facts.get("memory_bytes")
+        if there and needed > there:
+            raise UsageError(
+                f"inputs and output must fit the GPU's memory of {there / 1e9:.0f} GB, got "
+                f"{needed / 1e9:,.0f} GB for {workload.key}; choose a smaller shape"
+            )
 
     def _load(self) -> None:
         """Waits until the timing process has its inputs: start-up, and no config's doing.
@@ -239,7 +249,8 @@ class GpuRunner(Closing):
         The inputs of the workloads before stay on the GPU until the runner is closed.
 
         Raises:
-            UsageError: Another kernel's workload, or measurements are pending.
+            UsageError: Another kernel's workload, one that the GPU's memory cannot hold, or
+                measurements are pending.
         """
         workload = workload_of_shape(workload) if isinstance(workload, str) else workload
         if self.pending or workload.kernel != self.kernel.name:
@@ -247,6 +258,7 @@ class GpuRunner(Closing):
                 f"a runner turns to another workload of {self.kernel.name} when nothing is "
                 f"pending, got {workload.key} with {self.pending} pending; open another runner"
             )
+        self._require_room(workload)
         self.workload, self.space = workload, self.kernel.space(workload)
         self._subject, self._asked = subject(workload, self.kernel), set()
         self._pipeline.close()
