@@ -1,5 +1,6 @@
 """Journals of live searches: where one lies, and what makes two searches the same."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ def journaled(
     searcher: str,
     options: Mapping[str, Any],
     seed: int,
+    known: str = "",
     directory: Path | str | None = None,
     resume: bool = True,
 ) -> JournaledRunner:
@@ -29,13 +31,14 @@ def journaled(
         searcher: Registered name of the searcher.
         options: Its options.
         seed: Its seed.
+        known: Where the readings come from that the searcher starts with; empty: it has none.
         directory: The journal goes to <directory>/live; None: the folder of recorded data.
         resume: Whether to go on with the journal of an earlier part; otherwise it is put aside.
 
     Raises:
         StoreError: The journal is of another kernel source, GPU or Triton, or in use.
     """
-    facts = live_facts(runner, searcher=searcher, options=options, seed=seed)
+    facts = live_facts(runner, searcher=searcher, options=options, seed=seed, known=known)
     path = journal_path(data_directory() if directory is None else Path(directory), facts)
     if facts["space"] != runner.kernel.space(runner.workload).fingerprint:
         path = path.with_stem(f"{path.stem}-space{facts['space'][:8]}")
@@ -48,12 +51,14 @@ def journal_path(root: Path, facts: Mapping[str, Any]) -> Path:
     """Returns where the journal of a run with these facts lies."""
     kernel, _, name = facts["workload"].partition("/")
     chosen = [f"{k}={v}" for k, v in sorted(facts["options"].items())]
+    if "known" in facts:
+        chosen.append(f"known{hashlib.sha256(facts['known'].encode()).hexdigest()[:8]}")
     stem = "-".join([facts["searcher"], *chosen, f"seed{facts['seed']}"]).replace("/", "_")
     return root / "live" / kernel / facts["gpu"] / name / f"{stem}.jsonl"
 
 
 def live_facts(
-    runner: Any, *, searcher: str, options: Mapping[str, Any], seed: int
+    runner: Any, *, searcher: str, options: Mapping[str, Any], seed: int, known: str = ""
 ) -> dict[str, Any]:
     """Returns what makes two live runs the same, in JSON types."""
     facts = {
@@ -66,7 +71,7 @@ def live_facts(
         "searcher": searcher,
         "options": dict(options),
         "seed": seed,
-    }
+    } | ({"known": known} if known else {})
     try:
         return json.loads(json.dumps(facts))
     except TypeError:

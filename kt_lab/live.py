@@ -11,6 +11,7 @@ from kt_lab.decisions import Winner, save_winner
 from kt_lab.errors import UsageError
 from kt_lab.journals import journaled, live_facts
 from kt_lab.landscape import data_directory
+from kt_lab.prior import Prior
 from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.runners.journaled import JournaledRunner
@@ -65,6 +66,7 @@ def tune_live(
     seed: int = 0,
     finalists: int = FINALISTS,
     rule: Rule | None = None,
+    prior: Prior | None = None,
     directory: Path | str | None = None,
     resume: bool = True,
     on_trial: Callable[[Trial], None] | None = None,
@@ -86,6 +88,8 @@ def tune_live(
         seed: The searcher's seed.
         finalists: How many of the best configs are raced, those with identical launches once.
         rule: When the confirmation decides; None: `Rule()`.
+        prior: What is known beforehand, `kt_lab.transfer.known_prior` for one; its provenance is a
+            part of what makes two searches the same.
         directory: Journals go to <directory>/live, winners to <directory>/winners; None: the
             folder of recorded data.
         resume: Whether to go on with the journal of an earlier part; otherwise it is put aside.
@@ -98,6 +102,7 @@ def tune_live(
         "seed": seed,
         "finalists": finalists,
         "rule": rule,
+        "prior": prior,
         "root": Path(directory) if directory is not None else data_directory(),
         "resume": resume,
         "on_trial": on_trial,
@@ -109,15 +114,29 @@ def tune_live(
 
 
 def _tuned(
-    runner: GpuRunner, *, searcher, options, budget, seed, finalists, rule, root, resume, on_trial
+    runner: GpuRunner,
+    *,
+    searcher,
+    options,
+    budget,
+    seed,
+    finalists,
+    rule,
+    prior,
+    root,
+    resume,
+    on_trial,
 ) -> LiveResult:
     lent = LentRunner(runner)
     about = {"searcher": searcher, "options": options, "seed": seed}
+    about["known"] = prior.provenance if prior and prior.readings else ""
     facts = live_facts(runner, **about)
     interrupted: list[bool] = []
     with journaled(lent, **about, directory=root, resume=resume) as kept:
         history = tune(
-            make_searcher(searcher, runner.space, seed=seed, budget=budget, **options),
+            make_searcher(
+                searcher, runner.space, seed=seed, budget=budget, prior=prior, **options
+            ),
             kept,
             budget=budget,
             on_trial=on_trial,

@@ -3,19 +3,38 @@
 target = load_landscape("softmax/4096x640", gpu="h200")
 prior = recorded_prior(target, rule="shapes")
 searcher = make_searcher("scout", target.space, seed=0, prior=prior)
+
+prior = known_prior(workload_of_shape("softmax/1000x777"), gpu="h200")  # for a live search
+tune_live("softmax/1000x777", searcher="scout", prior=prior, budget=Budget(trials=50))
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from kt_lab.errors import UnknownName, UsageError
-from kt_lab.landscape import Landscape, LandscapeEntry, landscapes, load_landscape
+from kt_lab.kernels import get_kernel, workload_of_shape
+from kt_lab.landscape import (
+    Landscape,
+    LandscapeEntry,
+    data_directory,
+    landscapes,
+    load_landscape,
+)
 from kt_lab.prior import Prior, PriorReading
+from kt_lab.store.tables import read_table
 from kt_lab.trial import Config
 from kt_lab.workload import Workload
+
+NEAREST = 4
+"""Runs that `nearby_prior` believes in."""
+
+Read = list[tuple[Config, float | None]]
+"""What a run read, in its order: configs and microseconds, None for a failure."""
 
 _Rule = Callable[[LandscapeEntry, Landscape], bool]
 
@@ -111,7 +130,8 @@ def run_prior(
             )
         last = sorted(dict(read).items(), key=lambda item: (item[1] is None, item[1] or 0.0))
         readings += [PriorReading(config, us, *source) for config, us in last]
-    return Prior(tuple(readings), "runs: " + ", ".join(f"{w} on {g}" for w, g in runs))
+    told = ", ".join(f"{w} on {g}" for w, g in runs)
+    return Prior(tuple(readings), f"runs: {told}" if told else "")
 
 
 def nearest(
@@ -132,6 +152,87 @@ def nearest(
         return sum(abs(math.log2(n / workload.extents[e])) for e, n in other.extents.items())
 
     return {other: runs[other] for other in sorted(runs, key=octaves)[:count]}
+
+
+def earlier_path(gpu: str) -> Path:
+    """Returns where the runs of `kt-lab evidence histories` on a GPU are stored."""
+    return data_directory() / "histories" / f"{gpu}.parquet"
+
+
+def earlier_runs(kernel: str, gpu: str, *, path: Path | None = None) -> dict[Workload, Read]:
+    """Returns what stored runs of a kernel read, at shapes next to the recorded ones.
+
+    Args:
+        kernel: Its name.
+        gpu: Where the runs were made.
+        path: A table of such runs; None: the stored one, if there is any.
+
+    Raises:
+        UsageError: A run's space is not what it was.
+    """
+    path = path or earlier_path(gpu)
+    if not path.exists():
+        return {}
+    table = read_table(path)[0]
+    own = table[table["workload"].str.split("/").str[0] == kernel]
+    return {
+        workload_of_shape(key): _readings(workload_of_shape(key), part)
+        for key, part in own.groupby("workload", sort=False, observed=True)
+    }
+
+
+def _readings(workload: Workload, part: pd.DataFrame) -> Read:
+    space = get_kernel(workload.kernel).space(workload)
+    if space.fingerprint != part["space"].iloc[0]:
+        raise UsageError(
+            f"a stored run must be of the space as it is, got {workload.key} with "
+            f"{part['space'].iloc[0]} instead of {space.fingerprint}; run kt-lab evidence "
+            "histories"
+        )
+    configs = space.configs(space.enumerate()[part["config"]])
+    latencies = [None if math.isnan(us) else us for us in part["latency_us"].tolist()]
+    return list(zip(configs, latencies, strict=True))
+
+
+def nearby_prior(workload: Workload, *, gpu: str, count: int = NEAREST) -> Prior:
+    """Returns what stored runs read at the shapes that lie nearest.
+
+    Args:
+        workload: What will be searched, any shape of a registered kernel.
+        gpu: Short name of the GPU.
+        count: Runs, at most.
+    """
+    runs = earlier_runs(workload.kernel, gpu)
+    runs.pop(workload, None)  # an earlier run of the target is resumed, not believed
+    found = nearest(workload, runs, count=count)
+    sources = {(other.key, gpu): read for other, read in found.items()}
+    return run_prior(sources, workload=workload.key, gpu=gpu)
+
+
+def known_prior(workload: Workload, *, gpu: str, nearby: bool = True) -> Prior:
+    """Returns what is recorded of a kernel's other shapes, for a search by replay or live.
+
+    Args:
+        workload: What will be searched, any shape of a registered kernel.
+        gpu: Short name of the GPU that it will be searched on, such as "h200".
+        nearby: Whether stored runs at the shapes that lie nearest count, too.
+
+    Returns:
+        Recordings of that GPU, or where it has none, of every GPU. No readings: nothing is known.
+    """
+    own = [e for e in landscapes() if e.kernel == workload.kernel]
+    shapes = [e for e in own if e.workload != workload.key]
+    shapes = [e for e in shapes if e.gpu == gpu] or shapes
+    found = [load_landscape(e.workload, gpu=e.gpu) for e in shapes]
+    sources = {(source.workload, source.gpu): _read(source) for source in found}
+    priors = [run_prior(sources, workload=workload.key, gpu=gpu)]
+    return joined(*priors, *([nearby_prior(workload, gpu=gpu)] if nearby else []))
+
+
+def joined(*priors: Prior) -> Prior:
+    """Returns the readings of several priors as one, in their order."""
+    told = [prior.provenance for prior in priors if prior.readings]
+    return Prior(tuple(r for prior in priors for r in prior.readings), "; ".join(told))
 
 
 def _data(landscape: Landscape) -> str:

@@ -19,7 +19,6 @@ from kt_lab.datasheet import (
 )
 from kt_lab.evidence import cold, dojo_words
 from kt_lab.evidence import readme as evidence
-from kt_lab.evidence.histories import stored_runs, table_of
 from kt_lab.experiment import compare_cell
 from kt_lab.kernels import get_kernel, get_workload, workloads
 from kt_lab.kernels.moe_spaces import PUBLISHED as MOE
@@ -27,6 +26,7 @@ from kt_lab.landscape import Landscape, data_directory, landscapes
 from kt_lab.store.tables import read_table
 from kt_lab.studies import KERNELS, LANES, field, headline, load_field, load_study, load_tuned
 from kt_lab.study import ratio_tables
+from kt_lab.transfer import earlier_path, earlier_runs
 
 ENTRIES = landscapes()
 ROOT = Path(__file__).resolve().parents[1]
@@ -214,12 +214,12 @@ def test_the_evidence_shows_what_it_must():
 
 
 def test_runs_next_to_recorded_workloads_are_of_spaces_as_they_are_and_of_no_recorded_shape():
-    table, facts = read_table(table_of("h200"))
+    table, facts = read_table(earlier_path("h200"))
     assert facts["provenance"]["dirty"] is False
     assert {machine["gpu"] for machine in facts["machines"]} == {"NVIDIA H200"}
     assert not {key for key in table["workload"]} & {w.key for w in workloads()}
     recorded = {e.kernel for e in ENTRIES if e.gpu == "h200" and e.kernel not in LARGE}
-    runs = {kernel: stored_runs(kernel, "h200") for kernel in recorded}
+    runs = {kernel: earlier_runs(kernel, "h200") for kernel in recorded}
     assert min(map(len, runs.values())) >= 9
     assert sum(map(len, runs.values())) == table["workload"].nunique()
     read = [us for kernel in runs.values() for run in kernel.values() for _, us in run]

@@ -6,11 +6,13 @@ import os
 import signal
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from kt_lab.budget import Budget
 from kt_lab.commands import recheck as recheck_command
+from kt_lab.commands import tune as tune_command
 from kt_lab.commands.tune import told
 from kt_lab.decisions import load_winner, save_winner
 from kt_lab.errors import StoreError
@@ -18,6 +20,7 @@ from kt_lab.evidence.duels import twins, upper_limit
 from kt_lab.live import best_launches, tune_live
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.store import read_journal
+from kt_lab.transfer import run_prior
 from kt_lab.trial import Config
 from tests.runners import live_fakes as fakes
 
@@ -102,6 +105,43 @@ def test_running_again_goes_on_and_measures_nothing_twice(runner, tmp_path):
     assert {t.config for t in first.history} <= {t.config for t in longer.history}
     afresh = tuned(runner, tmp_path, budget=Budget(trials=5), resume=False)
     assert len(measured(afresh.journal)) in (5, 6)  # with the default, if it was not among them
+
+
+def test_what_is_known_beforehand_is_tried_first_and_makes_another_search(runner, tmp_path):
+    best = Config(runner.space.default, VARIANT=17)
+    elsewhere = [(best, 1.0), *((Config(best, VARIANT=n), 5.0 + n) for n in range(10))]
+    prior = run_prior({("fake/32", "fake"): elsewhere}, workload="fake/16", gpu="fake")
+    how = {"searcher": "scout", "seed": 0, "budget": Budget(trials=12)}
+    warm = tuned(runner, tmp_path, prior=prior, **how)
+    cold = tuned(runner, tmp_path, **how)
+    assert best in [trial.config for trial in warm.history][:3]
+    assert "-known" in warm.journal.stem
+    assert warm.journal != cold.journal
+    assert "fake/32 on fake" in warm.journal.read_text()
+    again = tuned(runner, tmp_path, prior=prior, **how)
+    assert again.journal == warm.journal
+    assert {t.config for t in again.history} == {t.config for t in warm.history}
+
+
+def test_the_command_tells_what_it_knows_and_searches_cold_where_that_is_nothing(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
+    opened = partial(GpuRunner, kernel=fakes.CALM, services=fakes.SERVICES, compile_workers=2)
+    monkeypatch.setattr(tune_command, "GpuRunner", lambda _, **__: opened(fakes.WORKLOAD))
+    known = run_prior(
+        {("fake/32", "fake"): [(fakes.CALM_SPACE.default, 2.0)]}, workload="fake/16", gpu="fake"
+    )
+    parser = argparse.ArgumentParser()
+    tune_command.add_arguments(parser)
+    asked = ["fake/16", "--searcher", "scout", "--trials", "4", "--directory", str(tmp_path)]
+    assert tune_command.run(parser.parse_args([*asked, "--known", "nearby"])) == 0
+    assert "nothing is known of other shapes of fake" in capsys.readouterr().out
+    monkeypatch.setattr(tune_command, "known_prior", lambda *_, **__: known)
+    assert tune_command.run(parser.parse_args([*asked, "--known", "shapes"])) == 0
+    assert "knows 1 readings of fake/32 on fake" in capsys.readouterr().out
+    assert tune_command.run(parser.parse_args(asked)) == 0
+    assert "know" not in capsys.readouterr().out
 
 
 def test_ctrl_c_keeps_and_stores_the_best_so_far(runner, tmp_path):

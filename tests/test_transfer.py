@@ -2,9 +2,20 @@
 
 import pytest
 
+from kt_lab import kernels
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.landscape import load_landscape
-from kt_lab.transfer import RULES, nearest, prior_of, recorded_prior, run_prior
+from kt_lab.transfer import (
+    NEAREST,
+    RULES,
+    joined,
+    known_prior,
+    nearby_prior,
+    nearest,
+    prior_of,
+    recorded_prior,
+    run_prior,
+)
 from kt_lab.trial import Config
 from kt_lab.workload import Workload
 
@@ -80,3 +91,37 @@ def test_the_nearest_runs_are_those_whose_extents_differ_by_the_fewest_octaves()
 
     far = {shape(64, 64): 1, shape(8, 16): 2, shape(16, 32): 3, shape(4, 64): 4}
     assert list(nearest(shape(16, 16), far, count=2)) == [shape(8, 16), shape(16, 32)]
+
+
+def test_what_is_known_of_a_shape_that_nobody_recorded_is_every_recording_and_the_runs_nearest():
+    workload = kernels.workload_of_shape("rope/4x4096x32x8x64")
+    recorded = known_prior(workload, gpu="h200", nearby=False)
+    assert sources(recorded) == {(w.key, "h200") for w in kernels.workloads("rope")}
+    both = known_prior(workload, gpu="h200")
+    nearby = nearby_prior(workload, gpu="h200")
+    assert both.readings == recorded.readings + nearby.readings
+    assert both.provenance == f"{recorded.provenance}; {nearby.provenance}"
+    assert 0 < len(sources(nearby)) <= NEAREST
+    assert (workload.key, "h200") not in sources(both)
+
+
+def test_the_targets_own_recording_is_never_among_what_is_known(target):
+    workload = kernels.get_workload(target.workload)
+    found = sources(known_prior(workload, gpu="h200"))
+    assert (target.workload, "h200") not in found
+    assert {gpu for _, gpu in found} == {"h200"}
+
+
+def test_on_a_gpu_without_recordings_those_of_every_gpu_are_known_and_no_runs(target):
+    workload = kernels.get_workload(target.workload)
+    prior = known_prior(workload, gpu="rtx-4090")
+    assert {gpu for _, gpu in sources(prior)} == {"h100", "h200"}
+    assert target.workload not in {key for key, _ in sources(prior)}
+    assert nearby_prior(workload, gpu="rtx-4090").readings == ()
+
+
+def test_priors_without_readings_leave_no_trace_in_what_is_joined(target):
+    some = recorded_prior(target, rule="twin")
+    nothing = run_prior({}, workload=target.workload, gpu="h200")
+    assert joined(nothing, some, nothing) == some
+    assert joined() == nothing

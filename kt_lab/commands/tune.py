@@ -8,10 +8,13 @@ from pathlib import Path
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.live import FINALISTS, LiveResult, tune_live
+from kt_lab.prior import Prior
 from kt_lab.runners.gpu.protocols import PROTOCOLS
 from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.transfer import known_prior
 from kt_lab.trial import Trial
 
+KNOWN = ("nothing", "shapes", "nearby")
 _EVERY_S = 2.0
 
 
@@ -25,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=None, help="budget of machine seconds")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--known",
+        choices=KNOWN,
+        default="nothing",
+        help="start from what is recorded of the kernel's other shapes, or also from the stored "
+        "runs at the shapes nearest; scout makes most of it",
+    )
     parser.add_argument("--finalists", type=int, default=FINALISTS)
     parser.add_argument("--protocol", choices=PROTOCOLS, default="events")
     parser.add_argument("--device", type=int, default=0, help="index of the GPU")
@@ -47,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
             f"{runner.facts['gpu']}, Triton {runner.facts['triton']}: up in "
             f"{runner.startup_s:.1f} s; {runner.space.size:,} configs"
         )
+        prior = _known(runner, args.known)
         result = tune_live(
             runner,
             searcher=args.searcher,
@@ -54,12 +65,28 @@ def run(args: argparse.Namespace) -> int:
             budget=Budget(trials=args.trials, seconds=args.seconds),
             seed=args.seed,
             finalists=args.finalists,
+            prior=prior,
             directory=args.directory,
             resume=not args.afresh,
             on_trial=_Line(),
         )
     print(told(result))
     return 130 if result.interrupted else 0
+
+
+def _known(runner: GpuRunner, wanted: str) -> Prior | None:
+    """Returns what the search starts from, and says how much that is."""
+    if wanted == "nothing":
+        return None
+    gpu = runner.facts["slug"]
+    prior = known_prior(runner.workload, gpu=gpu, nearby=wanted == "nearby")
+    sources = dict.fromkeys(f"{r.workload} on {r.gpu}" for r in prior.readings)
+    print(
+        f"knows {len(prior.readings):,} readings of {', '.join(sources)}"
+        if sources
+        else f"nothing is known of other shapes of {runner.kernel.name}: a cold search"
+    )
+    return prior
 
 
 def told(result: LiveResult) -> str:

@@ -19,19 +19,16 @@ import pandas as pd
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.evidence.resuming import Rows
-from kt_lab.kernels import get_kernel, workload_of_shape
-from kt_lab.landscape import data_directory, landscapes
+from kt_lab.kernels import get_kernel
+from kt_lab.landscape import landscapes
 from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.runners.lent import LentRunner
 from kt_lab.search import make_searcher
-from kt_lab.store.tables import read_table, write_table
-from kt_lab.trial import Config
+from kt_lab.store.tables import write_table
+from kt_lab.transfer import earlier_path
 from kt_lab.tune import tune
 from kt_lab.workload import Kernel, Workload
-
-Read = list[tuple[Config, float | None]]
-"""What a run read, in its order: configs and microseconds, None for a failure."""
 
 _AXIS = 16  # a shorter extent is a count of heads or a filter's width, not a size
 _BYTES, _FLOPS = 4e9, 1.2e12  # a larger workload takes longer than it teaches
@@ -97,13 +94,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 if time.monotonic() < until:
                     rows.once({"workload": workload.key}, lambda w=workload: bench.searched(w))
     if rows.result["rows"]:
-        tabled(rows.result, args.table or table_of(args.gpu))
+        tabled(rows.result, args.table or earlier_path(args.gpu))
     return rows.result
-
-
-def table_of(gpu: str) -> Path:
-    """Returns where the runs on a GPU are stored."""
-    return data_directory() / "histories" / f"{gpu}.parquet"
 
 
 def tabled(result: Mapping[str, Any], path: Path) -> None:
@@ -178,38 +170,3 @@ def report(result: Mapping[str, Any]) -> str:
     rows["trials"] = rows["configs"].map(len)
     told = rows.groupby("kernel")[["trials", "failed", "seconds"]].sum()
     return told.assign(runs=rows.groupby("kernel").size()).to_string()
-
-
-def stored_runs(kernel: str, gpu: str, *, path: Path | None = None) -> dict[Workload, Read]:
-    """Returns what the runs of a kernel read: configs and microseconds, None for a failure.
-
-    Args:
-        kernel: Its name.
-        gpu: Where the runs were made.
-        path: A table of such runs; None: the stored one, if there is any.
-
-    Raises:
-        UsageError: A run's space is not what it was.
-    """
-    path = path or table_of(gpu)
-    if not path.exists():
-        return {}
-    table = read_table(path)[0]
-    own = table[table["workload"].str.split("/").str[0] == kernel]
-    return {
-        workload_of_shape(key): _readings(workload_of_shape(key), part)
-        for key, part in own.groupby("workload", sort=False, observed=True)
-    }
-
-
-def _readings(workload: Workload, part: pd.DataFrame) -> Read:
-    space = get_kernel(workload.kernel).space(workload)
-    if space.fingerprint != part["space"].iloc[0]:
-        raise UsageError(
-            f"a stored run must be of the space as it is, got {workload.key} with "
-            f"{part['space'].iloc[0]} instead of {space.fingerprint}; run kt-lab evidence "
-            "histories"
-        )
-    configs = space.configs(space.enumerate()[part["config"]])
-    latencies = [None if math.isnan(us) else us for us in part["latency_us"].tolist()]
-    return list(zip(configs, latencies, strict=True))

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from kt_lab.cells import Cell, recorded, run_cell
-from kt_lab.evidence.histories import stored_runs
 from kt_lab.evidence.warm_tables import compared, summary
 from kt_lab.experiment import process_pool
 from kt_lab.kernels import get_workload
@@ -27,15 +26,13 @@ from kt_lab.runners.replay import judged_us
 from kt_lab.search.known import Known
 from kt_lab.stats.curves import incumbent_curves, step_values
 from kt_lab.study import levels
-from kt_lab.transfer import nearest, recorded_prior, run_prior
+from kt_lab.transfer import joined, nearby_prior, recorded_prior
 
 MODES = (
     *("cold", "shapes", "near", "kernel", "twin"),
     *("misled", "near_misled", "listed", "near_listed"),
 )
 BUDGETS = (1, 2, 3, 5, 10, 25, 50, 100)
-NEAREST = 4
-"""Runs that `near` believes in."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,18 +108,11 @@ def _known(target: Landscape, mode: str) -> Prior | None:
     near, turned = mode.startswith("near"), mode.endswith("misled")
     rule = "shapes" if near or mode in ("misled", "listed") else mode
     prior = recorded_prior(target, rule=rule)
-    runs = stored_runs(target.kernel, target.gpu) if near else {}
-    if not (runs if near else prior.readings):
-        return None
     if near:
-        found = nearest(get_workload(target.workload), runs, count=NEAREST)
-        earlier = run_prior(
-            {(w.key, target.gpu): read for w, read in found.items()},
-            workload=target.workload,
-            gpu=target.gpu,
-        )
-        told = f"{prior.provenance}; {earlier.provenance}"
-        prior = Prior(prior.readings + earlier.readings, told)
+        earlier = nearby_prior(get_workload(target.workload), gpu=target.gpu)
+        prior = joined(prior, earlier) if earlier.readings else earlier
+    if not prior.readings:
+        return None
     return _upside_down(prior) if turned else prior
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kt_lab import transfer
 from kt_lab.errors import UsageError
 from kt_lab.evidence import histories
 from kt_lab.evidence.resuming import as_text
@@ -54,7 +55,8 @@ def fake_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(histories, "GpuRunner", open_one)
     monkeypatch.setattr(histories, "get_kernel", {"fake": fakes.CALM}.__getitem__)
     shapes = {f"fake/{n}": Workload("fake", n, {"N": int(n)}, "float32") for n in ("8", "32")}
-    monkeypatch.setattr(histories, "workload_of_shape", shapes.__getitem__)
+    monkeypatch.setattr(transfer, "workload_of_shape", shapes.__getitem__)
+    monkeypatch.setattr(transfer, "get_kernel", {"fake": fakes.CALM}.__getitem__)
     monkeypatch.setattr(histories, "landscapes", lambda: [entry])
     monkeypatch.setattr(histories, "neighbours", neighbours)
     return opened
@@ -98,7 +100,7 @@ def test_runs_on_another_gpu_than_the_recordings_are_refused(tmp_path, monkeypat
 @pytest.mark.usefixtures("fake_gpu")
 def test_stored_runs_tell_configs_and_latencies_in_order_and_refuse_another_space(tmp_path):
     result, path = searched(tmp_path / "histories.json"), tmp_path / "runs.parquet"
-    runs = histories.stored_runs("fake", "fake", path=path)
+    runs = transfer.earlier_runs("fake", "fake", path=path)
     assert [w.key for w in runs] == ["fake/8", "fake/32"]
     assert [dict(w.extents) for w in runs] == [{"N": 8}, {"N": 32}]
     for read, row in zip(runs.values(), result["rows"], strict=True):
@@ -106,8 +108,8 @@ def test_stored_runs_tell_configs_and_latencies_in_order_and_refuse_another_spac
         good = [(config, us) for config, us in read if us is not None]  # a busy machine hangs
         assert good
         assert all(us == pytest.approx(fakes.latency_us(config), 1e-3) for config, us in good)
-    assert histories.stored_runs("fake", "elsewhere") == {}
+    assert transfer.earlier_runs("fake", "elsewhere") == {}
     result["rows"][1]["space"] = "0" * 8
     histories.tabled(result, path)
     with pytest.raises(UsageError, match="fake/32"):
-        histories.stored_runs("fake", "fake", path=path)
+        transfer.earlier_runs("fake", "fake", path=path)

@@ -8,7 +8,7 @@ from kt_lab.evidence import warm
 from kt_lab.evidence.warm_figures import beside_table
 from kt_lab.evidence.warm_tables import beside, compared, summary
 from kt_lab.landscape import load_landscape
-from kt_lab.transfer import recorded_prior
+from kt_lab.transfer import NEAREST, recorded_prior
 
 
 def row(mode, ratios, kernel="a", workload="a/1"):
@@ -86,7 +86,7 @@ def test_near_knows_the_recordings_and_the_runs_at_the_nearest_shapes_but_not_th
     shapes, near = warm._known(target, "shapes"), warm._known(target, "near")
     known = {(r.workload, r.gpu) for r in shapes.readings}
     runs = {(r.workload, r.gpu) for r in near.readings} - known
-    assert len(runs) == warm.NEAREST
+    assert len(runs) == NEAREST
     assert (target.workload, "h200") not in runs | known
     assert {gpu for _, gpu in runs} == {"h200"}
     assert near.readings[: len(shapes.readings)] == shapes.readings
@@ -103,4 +103,4 @@ def test_runs_at_near_shapes_are_turned_upside_down_and_listed_like_recordings()
     assert turned == sorted(turned, reverse=True)
     found = warm.search(target.workload, "h200", "near_listed", "scout", 1, 5, 16)
     assert found["mode"] == "near_listed"
-    assert found["sources"] == warm.NEAREST + 2
+    assert found["sources"] == NEAREST + 2
