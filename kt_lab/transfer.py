@@ -229,6 +229,21 @@ def known_prior(workload: Workload, *, gpu: str, nearby: bool = True) -> Prior:
     return joined(*priors, *([nearby_prior(workload, gpu=gpu)] if nearby else []))
 
 
+KNOWLEDGE = {
+    "nothing": "a cold search",
+    "shapes": "recordings of the kernel's other shapes",
+    "nearby": "recordings of other shapes, and stored runs at the shapes nearest",
+}
+"""What a search may start from: name -> what that is."""
+
+
+def prior_named(name: str, workload: Workload, *, gpu: str) -> Prior | None:
+    """Returns what one of KNOWLEDGE holds, see `known_prior`; None: nothing was asked for."""
+    if name not in KNOWLEDGE:
+        raise UnknownName("knowledge", name, KNOWLEDGE)
+    return None if name == "nothing" else known_prior(workload, gpu=gpu, nearby=name == "nearby")
+
+
 def joined(*priors: Prior) -> Prior:
     """Returns the readings of several priors as one, in their order."""
     told = [prior.provenance for prior in priors if prior.readings]

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from kt_lab import transfer
 from kt_lab.budget import Budget
 from kt_lab.commands import recheck as recheck_command
 from kt_lab.commands import tune as tune_command
@@ -137,7 +138,7 @@ def test_the_command_tells_what_it_knows_and_searches_cold_where_that_is_nothing
     asked = ["fake/16", "--searcher", "scout", "--trials", "4", "--directory", str(tmp_path)]
     assert tune_command.run(parser.parse_args([*asked, "--known", "nearby"])) == 0
     assert "nothing is known of other shapes of fake" in capsys.readouterr().out
-    monkeypatch.setattr(tune_command, "known_prior", lambda *_, **__: known)
+    monkeypatch.setattr(transfer, "known_prior", lambda *_, **__: known)
     assert tune_command.run(parser.parse_args([*asked, "--known", "shapes"])) == 0
     assert "knows 1 readings of fake/32 on fake" in capsys.readouterr().out
     assert tune_command.run(parser.parse_args(asked)) == 0

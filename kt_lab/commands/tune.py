@@ -11,10 +11,9 @@ from kt_lab.live import FINALISTS, LiveResult, tune_live
 from kt_lab.prior import Prior
 from kt_lab.runners.gpu.protocols import PROTOCOLS
 from kt_lab.runners.gpu.runner import GpuRunner
-from kt_lab.transfer import known_prior
+from kt_lab.transfer import KNOWLEDGE, prior_named
 from kt_lab.trial import Trial
 
-KNOWN = ("nothing", "shapes", "nearby")
 _EVERY_S = 2.0
 
 
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--known",
-        choices=KNOWN,
+        choices=KNOWLEDGE,
         default="nothing",
         help="start from what is recorded of the kernel's other shapes, or also from the stored "
         "runs at the shapes nearest; scout makes most of it",
@@ -76,10 +75,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _known(runner: GpuRunner, wanted: str) -> Prior | None:
     """Returns what the search starts from, and says how much that is."""
-    if wanted == "nothing":
+    prior = prior_named(wanted, runner.workload, gpu=runner.facts["slug"])
+    if prior is None:
         return None
-    gpu = runner.facts["slug"]
-    prior = known_prior(runner.workload, gpu=gpu, nearby=wanted == "nearby")
     sources = dict.fromkeys(f"{r.workload} on {r.gpu}" for r in prior.readings)
     print(
         f"knows {len(prior.readings):,} readings of {', '.join(sources)}"

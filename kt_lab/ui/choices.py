@@ -13,6 +13,7 @@ from kt_lab.cells import recorded
 from kt_lab.errors import KtLabError, UnknownName
 from kt_lab.journals import journaled
 from kt_lab.landscape import landscapes
+from kt_lab.prior import Prior
 from kt_lab.runners import Runner
 from kt_lab.runners.gpu.facts import gpu_name, gpu_slug, gpu_uuid, read_sensors
 from kt_lab.runners.gpu.lock import holder
@@ -21,6 +22,7 @@ from kt_lab.search import searchers
 from kt_lab.search.peers import PEERS
 from kt_lab.space import ParameterSpace
 from kt_lab.study import levels
+from kt_lab.transfer import prior_named
 from kt_lab.workload import Kernel, Workload
 
 
@@ -130,6 +132,7 @@ class Search:
         options: Its options.
         seed: Of the searcher and of a replay.
         lanes: Compile lanes, simulated ones in a replay.
+        known: What it starts from, of `kt_lab.transfer.KNOWLEDGE`.
         afresh: Whether a live run puts the journal of an earlier part aside.
         directory: Of journals and winners; None: the folder of recorded data.
     """
@@ -138,6 +141,7 @@ class Search:
     options: Mapping[str, Any]
     seed: int
     lanes: int
+    known: str = "nothing"
     afresh: bool = False
     directory: Path | str | None = None
 
@@ -172,12 +176,20 @@ def make_runner(
     if choice.live:
         runner = open_gpu(choice, workload, kernel, space=space, lanes=search.lanes)
         try:
-            return journaled(runner, **search.about, resume=not search.afresh)
+            prior = prior_known(search.known, workload, choice.gpu)
+            told = prior.provenance if prior else ""
+            return journaled(runner, **search.about, known=told, resume=not search.afresh)
         except BaseException:
             runner.close()
             raise
     landscape = recorded(workload.key, choice.gpu)
     return ReplayRunner(landscape, seed=search.seed, space=space, compile_lanes=search.lanes)
+
+
+@lru_cache(maxsize=2)
+def prior_known(name: str, workload: Workload, gpu: str) -> Prior | None:
+    """Returns `kt_lab.transfer.prior_named`, read once for a searcher and its journal."""
+    return prior_named(name, workload, gpu=gpu)
 
 
 def open_gpu(

@@ -10,6 +10,7 @@ import ipywidgets as w
 from kt_lab.errors import UnknownName
 from kt_lab.search.base import Options, option
 from kt_lab.space import ParameterSpace
+from kt_lab.transfer import KNOWLEDGE
 from kt_lab.ui.keyboard import described
 from kt_lab.ui.restriction import count_text
 
@@ -34,6 +35,12 @@ class RunOptions(Options):
     )
     seed: int = option(0, "Fixes every random choice.", low=0)
     lanes: int = option(16, "Compile processes; simulated ones in a replay.", low=1, high=1024)
+    known: str = option(
+        "nothing",
+        "What the search starts from: nothing, recordings of the kernel's other shapes, or also "
+        "stored runs at the shapes nearest. Scout makes most of it.",
+        choices=tuple(KNOWLEDGE),
+    )
     afresh: bool = option(
         False, "Live runs: measure again, instead of going on with the journal of this search."
     )

@@ -16,7 +16,7 @@ from kt_lab.kernels import kernels as registered
 from kt_lab.live import confirm_found
 from kt_lab.search import make_searcher
 from kt_lab.ui.background import Background, alive
-from kt_lab.ui.choices import Known, make_runner, open_gpu
+from kt_lab.ui.choices import Known, make_runner, open_gpu, prior_known
 from kt_lab.ui.keyboard import keyboard
 from kt_lab.ui.progress import PAUSED, Snapshot
 from kt_lab.ui.session import Confirming, Session
@@ -212,14 +212,7 @@ class TunerPanel(TunerChoice):
         space, search = asked.space, asked.search
         return Session(
             self.name,
-            searcher=partial(
-                make_searcher,
-                search.name,
-                space,
-                seed=search.seed,
-                budget=asked.budget,
-                **search.options,
-            ),
+            searcher=partial(_searcher, asked),
             runner=partial(
                 make_runner,
                 asked.choice,
@@ -243,3 +236,16 @@ class TunerPanel(TunerChoice):
     def _repr_mimebundle_(self, **given: Any) -> Any:
         """Shows the panel where a notebook cell ends with it."""
         return self.box._repr_mimebundle_(**given)
+
+
+def _searcher(asked: Asked) -> Any:
+    """Returns the searcher that was asked for, with what it is to know beforehand."""
+    search = asked.search
+    return make_searcher(
+        search.name,
+        asked.space,
+        seed=search.seed,
+        budget=asked.budget,
+        prior=prior_known(search.known, asked.workload, asked.choice.gpu),
+        **search.options,
+    )

@@ -101,7 +101,7 @@ class TunerChoice:
             searcher: Registered name; its options are set to their defaults.
             options: Of the searcher; those not named get their defaults.
             allowed: Values that the search may use, by parameter; others may have any.
-            run: Fields of RunOptions: trials, seconds, seed, lanes.
+            run: Fields of RunOptions: trials, seconds, seed, lanes, known, afresh.
 
         Raises:
             UnknownName: There is no such workload, runner, searcher, option or parameter.
@@ -145,7 +145,7 @@ class TunerChoice:
             "allowed": self.values.value,
             "space": space.fingerprint,
         }
-        how = {name: run[name] for name in ("seed", "lanes", "afresh")}
+        how = {name: run[name] for name in ("seed", "lanes", "known", "afresh")}
         return Asked(
             kernel,
             workload,

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 
 from kt_lab import get_workload, load_landscape
+from kt_lab.budget import Budget
 from kt_lab.decisions import load_winner, triton_text
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.runners.gpu import runner as runner_module
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.runners.journaled import history_of
+from kt_lab.search import make_searcher
 from kt_lab.store import read_table
+from kt_lab.transfer import prior_named
 from kt_lab.ui import TunerPanel, choices, tuner
 from kt_lab.ui.background import alive
 from kt_lab.ui.choices import Known
@@ -504,3 +507,23 @@ def test_an_unrecorded_shape_is_not_replayed_and_other_extents_are_refused():
     assert "did you mean" in panel.view.status.value or "known:" in panel.view.status.value
     with pytest.raises(UnknownName):
         panel.choose("no_kernel/1x1")
+
+
+def test_a_search_may_start_from_what_other_shapes_told_and_is_cold_unless_asked():
+    workload = get_workload("rope/4x4096x32x8x128")
+    panel = TunerPanel(workload.key, searcher="scout", trials=4, lanes=1)
+    first = {}
+    for known in ("nothing", "shapes", "nearby"):
+        panel.choose(known=known)
+        panel.start()
+        assert panel.wait(LONG_S).state == "done"
+        first[known] = panel.session.history[0].config
+        prior = prior_named(known, workload, gpu="h200")
+        searcher = make_searcher(
+            "scout", panel.values.space, seed=0, budget=Budget(trials=4), prior=prior
+        )
+        assert first[known] == searcher.ask(1)[0].config
+        assert panel.session.facts["known"] == known
+    assert first["nothing"] != first["nearby"]
+    with pytest.raises(UsageError):
+        panel.choose(known="everything")
