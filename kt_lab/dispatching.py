@@ -84,7 +84,7 @@ def tune_guarded(
     name: str = "wide",
     k: int | None = None,
     objective: str = "geomean",
-    searcher: str = "lfbo_pattern",
+    searcher: str = "scout",
     budget: Budget = BUDGET,
     seed: int = 0,
     key: Key | None = None,

@@ -60,7 +60,7 @@ class LiveResult:
 def tune_live(
     what: GpuRunner | SeveralRunner | Workload | Kernel | str,
     *,
-    searcher: str = "lfbo_pattern",
+    searcher: str = "scout",
     options: Mapping[str, Any] | None = None,
     budget: Budget,
     seed: int = 0,

@@ -124,7 +124,7 @@ def tune_many(
     *,
     k: int = 1,
     objective: str = "geomean",
-    searcher: str = "lfbo_pattern",
+    searcher: str = "scout",
     options: Mapping[str, Any] | None = None,
     budget: Budget,
     seed: int = 0,

@@ -20,7 +20,7 @@ _EVERY_S = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to tune, how, and for how long."""
     parser.add_argument("workload", help="softmax/4096x640, or any other shape of a kernel")
-    parser.add_argument("--searcher", default="lfbo_pattern")
+    parser.add_argument("--searcher", default="scout")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="of the searcher"
     )

@@ -57,7 +57,7 @@ class TunerPanel(TunerChoice):
             directory: Where live runs keep journals and winners; None: the folder of recorded
                 data.
             settings: What else `choose` takes. Without them: this machine's GPU or else a replay,
-                LFBO pattern search with its own defaults, all values, 200 trials.
+                scout with its own defaults, all values, 200 trials.
 
         Raises:
             UnknownName: There is no such workload, searcher, runner, option or parameter.
@@ -73,7 +73,7 @@ class TunerPanel(TunerChoice):
         self.view = TunerView()
         super().__init__(self.view, kernels or registered())
         self._build()
-        self.choose(workload, **{"searcher": "lfbo_pattern"} | settings)
+        self.choose(workload, **{"searcher": "scout"} | settings)
 
     # -- what a user does -----------------------------------------------------------------------
 
