@@ -27,6 +27,7 @@ EVIDENCE = {
     "ablation": ("kt_lab.evidence.ablation", "the flagship with one part changed (replay)"),
     "widened": ("kt_lab.evidence.widened", "its defaults where nothing can be listed (replay)"),
     "histories": ("kt_lab.evidence.histories", "short runs next to recorded workloads (GPU)"),
+    "warm_live": ("kt_lab.evidence.warm_live", "unrecorded shapes, with what is known (GPU)"),
     "warm": ("kt_lab.evidence.warm", "warm starts from other workloads' recordings (replay)"),
     "tuning": (
         "kt_lab.evidence.tuning",
