@@ -158,6 +158,7 @@ TOLD = {
         ["in_space", "rope/64x1x28x4x128"],
         ["misled", "shapes", "twin", "budget"],
         ["near_listed", "near_misled", "landscapes"],
+        ["known", "nothing", "nearby"],
         ["after_25", "sources"],
     ],
     "10_paper_figures.ipynb": [

@@ -24,6 +24,7 @@ from kt_lab.evidence.readme_rows import (
     storage,
     triton,
     warm,
+    warm_live,
     widened,
 )
 from kt_lab.landscape import data_directory
@@ -59,6 +60,7 @@ def block(directory: Path | None = None) -> str:
         _cost(found["cost"]),
         warm(found["warm"]),
         near(found["warm"]),
+        warm_live(found["warm_live"]),
         sizes(found["sizes"]),
         widened(found["widened"]),
         storage(found["storage"]),

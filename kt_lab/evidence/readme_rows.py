@@ -9,6 +9,7 @@ from kt_lab.evidence.cold import KERNELS as HELD_OUT
 from kt_lab.evidence.scaling import table as scaling_table
 from kt_lab.evidence.sizes import table_of as sizes_table
 from kt_lab.evidence.triton_programs import ratios
+from kt_lab.evidence.warm_live import MODES
 from kt_lab.evidence.warm_tables import beside
 from kt_lab.plots.style import searcher_style, style_order
 from kt_lab.stats.intervals import geomean_interval
@@ -67,6 +68,27 @@ def _nearby(rows: Sequence[Mapping[str, Any]], kernels: Sequence[str] | None, bu
     return (
         f"{told['near']['landscapes']} workloads of {whose} after 5 evaluations {first}, "
         f"after 25 {later}, then the worst workload {told['near']['worst'][at[1]]:.2f}"
+    )
+
+
+def warm_live(result: Mapping[str, Any]) -> Row:
+    """Returns what is known helps live, on shapes that nobody recorded: over the race's best."""
+    told = {(mean["known"], mean["budget"]): mean for mean in result["means"]}
+    parts = []
+    for budget in (5, 25):
+        means = [told[mode, budget] for mode in MODES]
+        reached = ", ".join(f"{mean['to_best']:.3f} (worst {mean['worst']:.2f})" for mean in means)
+        last = means[-1]
+        parts.append(
+            f"after {budget} evaluations {reached}, the last over the first {last['ratio']:.3f} "
+            f"({last['low']:.3f} to {last['high']:.3f})"
+        )
+    return (
+        f"`{result['searcher']}` live on {len(result['rows'])} shapes of as many kernels that "
+        f"nobody recorded or searched, {result['rows'][0]['gpu']}, {result['seeds']} seeds: cold, "
+        "with recordings of other shapes, and with runs nearby too",
+        f"latency over the fastest config of the final race {'; '.join(parts)}",
+        "evidence warm_live",
     )
 
 

@@ -53,6 +53,18 @@ def beside_table(result: Mapping[str, Any], mode: str) -> pd.DataFrame:
     return pd.DataFrame(found).T.rename_axis("mode")
 
 
+def live_table(result: Mapping[str, Any]) -> pd.DataFrame:
+    """Returns what `kt-lab evidence warm_live` reached, a row per knowledge, a column per budget.
+
+    Geometric means over the shapes of latency over the fastest config of the race, and the worst.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for mean in result["means"]:
+        told = f"{mean['to_best']:.3f} ({mean['worst']:.2f})"
+        found.setdefault(mean["known"], {})[str(mean["budget"])] = told
+    return pd.DataFrame(found).T.rename_axis("known")
+
+
 def table_of(result: Mapping[str, Any]) -> pd.DataFrame:
     """Returns the summary of a result, a row per mode and budget, as `plot_warm` takes it."""
     rows: Sequence[Mapping[str, Any]] = result["rows"]
