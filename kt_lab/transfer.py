@@ -225,8 +225,8 @@ def known_prior(workload: Workload, *, gpu: str, nearby: bool = True) -> Prior:
     shapes = [e for e in shapes if e.gpu == gpu] or shapes
     found = [load_landscape(e.workload, gpu=e.gpu) for e in shapes]
     sources = {(source.workload, source.gpu): _read(source) for source in found}
-    priors = [run_prior(sources, workload=workload.key, gpu=gpu)]
-    return joined(*priors, *([nearby_prior(workload, gpu=gpu)] if nearby else []))
+    recorded = run_prior(sources, workload=workload.key, gpu=gpu)
+    return joined(recorded, nearby_prior(workload, gpu=gpu)) if nearby else recorded
 
 
 KNOWLEDGE = {

@@ -7,7 +7,7 @@ from typing import Any
 from kt_lab.evidence.dojo_tables import players_table
 from kt_lab.evidence.markdown import folded, grid
 from kt_lab.evidence.playing import EXPERT
-from kt_lab.evidence.tvm import ENOUGH
+from kt_lab.evidence.tvm import ENOUGH, failed_trials
 from kt_lab.evidence.tvm_paths import TUNED, UNTUNED
 from kt_lab.plots.style import searcher_style
 
@@ -127,10 +127,9 @@ def _tvm_rows(result: Mapping[str, Any]) -> str:
     rows = []
     for row in result["rows"]:
         us = [_us(row["paths"].get(name)) for name in paths]
-        known, tuned = row["paths"].get(TUNED), row["tuning"]
+        known = row["paths"].get(TUNED)
         ratio = f"{row['paths']['best']['min_us'] / known['min_us']:.2f}" if known else ""
-        failed = f"{tuned['failed']} of {tuned['trials']}" if tuned.get("failed") else ""
-        rows.append([f"`{row['workload']}`", str(row["threads"]), *us, ratio, failed])
+        rows.append([f"`{row['workload']}`", str(row["threads"]), *us, ratio, failed_trials(row)])
     sizes = Counter(row["size"] for row in result["rows"])
     summary = (
         f"Microseconds, {result['provenance']['cpu']}, {result['provenance']['cores']} cores, "

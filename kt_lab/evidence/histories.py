@@ -30,7 +30,7 @@ from kt_lab.transfer import earlier_path
 from kt_lab.tune import tune
 from kt_lab.workload import Kernel, Workload
 
-_AXIS = 16  # a shorter extent is a count of heads or a filter's width, not a size
+AXIS = 16  # a shorter extent is a count of heads or a filter's width, not a size
 _BYTES, _FLOPS = 4e9, 1.2e12  # a larger workload takes longer than it teaches
 
 
@@ -62,7 +62,7 @@ def neighbours(workload: Workload, *, each: int) -> tuple[Workload, ...]:
     own = {w.extents for w in kernel.workloads}
     found = []
     for name, extent in workload.extents.items():
-        for length in (extent // 2, extent * 2) if extent > _AXIS else ():
+        for length in (extent // 2, extent * 2) if extent > AXIS else ():
             extents = dict(workload.extents) | {name: length}
             title = "x".join(map(str, extents.values()))
             other = Workload(kernel.name, title, extents, workload.dtype)

@@ -193,11 +193,15 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
         for row in result["rows"]
     }
     for row in result["rows"]:
-        tuned = row["tuning"]
-        failed = f"{tuned['failed']} of {tuned['trials']}" if tuned.get("failed") else ""
-        rows[row["workload"], row["threads"]]["failed"] = failed
+        rows[row["workload"], row["threads"]]["failed"] = failed_trials(row)
     told = pd.DataFrame(rows).T.rename_axis(["workload", "threads"])
     return told.join(found).fillna("-")
+
+
+def failed_trials(row: Mapping[str, Any]) -> str:
+    """Returns "7 of 64", how many of MetaSchedule's trials failed; empty: none."""
+    tuned = row["tuning"]
+    return f"{tuned['failed']} of {tuned['trials']}" if tuned.get("failed") else ""
 
 
 def _told(path: Mapping[str, Any] | None) -> str:

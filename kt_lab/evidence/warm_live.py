@@ -18,6 +18,7 @@ import pandas as pd
 
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
+from kt_lab.evidence.histories import AXIS
 from kt_lab.evidence.resuming import Rows, short
 from kt_lab.kernels import get_kernel
 from kt_lab.landscape import landscapes
@@ -34,7 +35,6 @@ from kt_lab.workload import Workload
 COLD = "nothing"
 MODES = (COLD, "shapes", "nearby")
 BUDGETS = (1, 3, 5, 10, 25, 50)
-_AXIS = 16  # a shorter extent is a count, not a size
 _REPETITIONS = 5  # launches of a block of the race
 _LONG_SEED = 1_000  # of the longer search, so that it is none of the others
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def between(workload: Workload) -> Workload:
     """Returns the shape whose sizes are 1.5 times as long: as divisible by 16, or nearly."""
     extents = {
-        name: extent if extent <= _AXIS else max(1, round(extent * 1.5 / 16)) * 16
+        name: extent if extent <= AXIS else max(1, round(extent * 1.5 / 16)) * 16
         for name, extent in workload.extents.items()
     }
     title = "x".join(map(str, extents.values()))
