@@ -100,10 +100,7 @@ def _tvm(result: Mapping[str, Any]) -> str:
     said = (
         f"Beside TVM {result['tvm']}, everything searched and timed on one machine: {names} and "
         f"MetaSchedule measured {result['trials']} programs each{claim}, MetaSchedule fewer where "
-        "it has no more; `best` is what read fastest while ours searched. In a race every program "
-        "has buffers of its own, up to four sets of ours and two of TVM's: where the last cache "
-        "is as large as a few of them, as on this host, that costs ours more in rows of memory "
-        "size than it costs TVM."
+        "it has no more; `best` is what read fastest while ours searched."
     )
     means = [
         [

@@ -6,7 +6,7 @@ import pytest
 from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.text import parse
 from kt_lab.runners.c import Bench, compile_program, find_toolchain, run_program
-from kt_lab.runners.c.memory import Block
+from kt_lab.runners.c.memory import Block, Memory
 from kt_lab.runners.c.tasks import Binary, Measure, Protocol, Race, Run, store_case
 from kt_lab.runners.c.toolchain import build
 
@@ -104,6 +104,16 @@ def test_a_race_times_every_library_in_every_round(bench, made, tmp_path):
     blocks = bench.call(task, timeout_s=30).value
     assert blocks.shape == (4, 2)
     assert (blocks[:, 0] > blocks[:, 1]).all()
+
+
+def test_programs_of_a_race_share_the_buffers_that_are_the_same():
+    first = Memory((*BLOCKS, Block("t", "tmp", "f32", (4,), 4)))
+    second = Memory((*BLOCKS, Block("t", "tmp", "f32", (6,), 6)), beside=[first])
+    assert list(second.pointers)[:2] == list(first.pointers)[:2]
+    assert second.pointers[2] != first.pointers[2]
+    for memory in (first, second):
+        memory.fill({"x": X})
+    assert not second.damage({"x": X})
 
 
 def test_programs_are_kept_as_long_as_the_bench(bench):

@@ -39,18 +39,25 @@ class Memory:
         pointers: What the program's `_call` function takes.
     """
 
-    def __init__(self, blocks: Sequence[Block]):
-        """Allocates; nothing is poisoned yet."""
+    def __init__(self, blocks: Sequence[Block], *, beside: Sequence["Memory"] = ()):
+        """Allocates; nothing is poisoned yet.
+
+        Args:
+            blocks: The program's parameters.
+            beside: Memory of other programs; a buffer that is the same there is used, not made
+                anew. Where the last cache is as large as a few buffers, it would else serve one
+                program alone better than programs that are timed in turn.
+        """
         self._blocks = tuple(blocks)
         self._raw: dict[str, np.ndarray] = {}
         self._arrays: dict[str, np.ndarray] = {}
+        known = {block: memory._raw[block.name] for memory in beside for block in memory._blocks}
         for k, block in enumerate(blocks):
             dtype = np.dtype({"f32": np.float32, "f64": np.float64}[block.dtype])
-            size, stagger = block.elements * dtype.itemsize, k * _STAGGER % _PAGE
-            room = np.empty(size + 2 * BAND + 2 * _PAGE, np.uint8)
-            start = -(room.ctypes.data + BAND) % _PAGE + stagger
-            self._raw[block.name] = room[start : start + size + 2 * BAND]
-            self._arrays[block.name] = self._raw[block.name][BAND : BAND + size].view(dtype)
+            size = block.elements * dtype.itemsize
+            raw = known[block] if block in known else _allocated(size, k * _STAGGER % _PAGE)
+            self._raw[block.name] = raw
+            self._arrays[block.name] = raw[BAND : BAND + size].view(dtype)
         addresses = [array.ctypes.data for array in self._arrays.values()]
         self.pointers = (ctypes.c_void_p * len(addresses))(*addresses)
 
@@ -81,3 +88,10 @@ class Memory:
                 if not np.array_equal(kept, given.astype(kept.dtype), equal_nan=True):
                     return f"it changed the input {block.name}"
         return ""
+
+
+def _allocated(size: int, stagger: int) -> np.ndarray:
+    """Returns bytes for a buffer and its bands; the buffer starts `stagger` bytes into a page."""
+    room = np.empty(size + 2 * BAND + 2 * _PAGE, np.uint8)
+    start = -(room.ctypes.data + BAND) % _PAGE + stagger
+    return room[start : start + size + 2 * BAND]

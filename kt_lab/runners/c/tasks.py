@@ -86,6 +86,8 @@ class Measure:
 class Race:
     """A task: time binaries in alternation; answers medians, shape (rounds, binaries).
 
+    They work on the same inputs and outputs, as they would one at a time.
+
     Attributes:
         binaries: Checked before.
         folder: Of the cases.

@@ -138,7 +138,9 @@ def _calls(batch: Callable[[int], float], batch_us: float) -> int:
 def _race(task: Race, timer) -> np.ndarray:
     out = np.full(task.order.shape, np.nan)
     calls: dict[int, int] = {}
-    memories = [Memory(binary.blocks) for binary in task.binaries]
+    memories: list[Memory] = []
+    for binary in task.binaries:
+        memories.append(Memory(binary.blocks, beside=memories))
     inputs, _ = _case(task.folder, task.case, task.binaries[0].blocks)
     for memory in memories:
         memory.fill(inputs)
