@@ -4,24 +4,13 @@ Both compute in one thread of BLAS, whatever the machine's settings: matrices ar
 searcher must not take cores from the runner.
 """
 
-import functools
 import itertools
-from contextlib import AbstractContextManager
 
 import numpy as np
 
+from kt_lab.search.threads import single_thread
+
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8  # Adam's defaults (Kingma and Ba, arXiv 1412.6980)
-
-
-@functools.cache
-def _pools():
-    from threadpoolctl import ThreadpoolController  # a requirement of scikit-learn
-
-    return ThreadpoolController()
-
-
-def _one_thread() -> AbstractContextManager:
-    return _pools().limit(limits=1, user_api="blas")
 
 
 class KernelRidge:
@@ -50,12 +39,12 @@ class KernelRidge:
         """Returns values of shape (n,) for inputs of shape (n, width)."""
         if self._x is None:
             return np.zeros(len(x))
-        with _one_thread():
+        with single_thread():
             return self._mean + self._kernel(x, self._x) @ self._weights
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
         """Forgets what it knew and solves for targets of shape (n,)."""
-        with _one_thread():
+        with single_thread():
             kernel = self._kernel(x, x)
             kernel[np.diag_indices(len(x))] += self._ridge
             self._x, self._mean = x, float(np.mean(y))
@@ -91,12 +80,12 @@ class Network:
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Returns values of shape (n,) for inputs of shape (n, width)."""
-        with _one_thread():
+        with single_thread():
             return self._forward(x)[-1][:, 0]
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
         """Takes one step of Adam on the mean Huber loss (threshold 1) to targets of shape (n,)."""
-        with _one_thread():
+        with single_thread():
             gradients = self._gradients(x, y)
         self._steps += 1
         step = self._rate * np.sqrt(1 - _BETA2**self._steps) / (1 - _BETA1**self._steps)

@@ -28,6 +28,9 @@ _STEPS = 15  # of the optimiser, from the last optimum
 _FEW = 3  # readings below which the priors stand for themselves
 _ROOM = 64  # rows that are kept free for configs that follow
 
+# Features in length scales, their squared norms, and what is linear, for n rows.
+_Scaled = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 @dataclass(eq=False, slots=True)
 class Scales:
@@ -62,11 +65,13 @@ class Scales:
 
     def kernel(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Returns the correlations of rows of features, shape (len(a), len(b))."""
-        linear = self._linear(a) @ self._linear(b).T
+        return _correlations(self.scaled(a), self.scaled(b))
+
+    def scaled(self, a: np.ndarray) -> _Scaled:
+        """Returns of rows of features what their correlations with others are made of."""
         inverse = np.exp(-self.theta[:-1])[self.groups]
-        a, b = a[:, : len(inverse)] * inverse, b[:, : len(inverse)] * inverse
-        squared = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2.0 * (a @ b.T)
-        return _matern(np.sqrt(5.0 * np.maximum(squared, 0.0))) + linear
+        apart = a[:, : len(inverse)] * inverse
+        return apart, (apart * apart).sum(axis=1), self._linear(a)
 
     def diagonal(self, a: np.ndarray) -> np.ndarray:
         """Returns the correlation of every row with itself, shape (len(a),)."""
@@ -100,6 +105,11 @@ class Scales:
         )
         self.theta = found.x
         self.centre, self.variance = _loss(found.x, prior, apart, linear, y)[2:]
+
+
+def _correlations(a: _Scaled, b: _Scaled) -> np.ndarray:
+    squared = a[1][:, None] + b[1] - 2.0 * (a[0] @ b[0].T)
+    return _matern(np.sqrt(5.0 * np.maximum(squared, 0.0))) + a[2] @ b[2].T
 
 
 def _matern(distance: np.ndarray) -> np.ndarray:
@@ -153,7 +163,7 @@ class Posterior:
             x: Their features, shape (n, columns).
             pool: Features of the candidates, shape (N, columns).
         """
-        self._scales, self._pool = scales, pool
+        self._scales, self._pool = scales, scales.scaled(pool)
         self.n = n = len(x)
         self._x = np.concatenate([x, np.empty((_ROOM, x.shape[1]))])
         self._factor = np.zeros((n + _ROOM, n + _ROOM))
@@ -161,7 +171,7 @@ class Posterior:
         covariance = scales.kernel(x, x)
         covariance.flat[:: n + 1] += scales.noise
         self._factor[:n, :n] = cholesky(covariance, lower=True, check_finite=False)
-        self._cross[:n] = self._solve(scales.kernel(x, pool))
+        self._cross[:n] = self._solve(_correlations(scales.scaled(x), self._pool))
         self._variance = scales.diagonal(pool) - (self._cross[:n] ** 2).sum(axis=0)
 
     @property
@@ -176,7 +186,8 @@ class Posterior:
         own = float(scales.diagonal(x[None])[0]) + scales.noise
         last = math.sqrt(max(own - row @ row, _LEAST))
         self._factor[n, :n], self._factor[n, n] = row, last
-        cross = (scales.kernel(x[None], self._pool)[0] - row @ self._cross[:n]) / last
+        apart = _correlations(scales.scaled(x[None]), self._pool)[0]
+        cross = (apart - row @ self._cross[:n]) / last
         self._cross[n], self._x[n] = cross, x
         self._variance -= cross**2
         self.n += 1

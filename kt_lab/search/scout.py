@@ -34,12 +34,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from kt_lab.rows import distinct
 from kt_lab.search.base import Options, Searcher, count, option, prior_configs
 from kt_lab.search.features import Features
 from kt_lab.search.known import Known, bent
 from kt_lab.search.neighbourhood import Row, mutated_rows
 from kt_lab.search.posterior import Posterior, Scales, log_improvement
-from kt_lab.search.ucb_pattern import single_thread
+from kt_lab.search.threads import single_thread
 from kt_lab.trial import CENSORED, Proposal, Trial, supersedes
 
 _FAILED = 0.9  # quantile of the finite values that a failure counts as
@@ -185,8 +186,7 @@ class ScoutSearch(Searcher):
         self._values.append(math.nan)
         self._repetitions.append(None)
         self._x.append(self._seen_as(np.asarray([row]))[0])
-        if row in self._index:
-            self._free[self._index[row]] = False
+        self._free[(self._pool == np.asarray(row)).all(axis=1)] = False
         if self._posterior is not None and not self._posterior.full:
             self._posterior.add(self._x[at])
         else:
@@ -198,7 +198,6 @@ class ScoutSearch(Searcher):
     def _offer(self, rows: np.ndarray) -> None:
         """Makes unseen rows the candidates, in random order: ties are broken by the seed."""
         self._pool = self._rng.permutation(rows)
-        self._index = {tuple(row): i for i, row in enumerate(self._pool.tolist())}
         self._free = np.ones(len(rows), dtype=bool)
         self._pool_x = self._seen_as(self._pool)
 
@@ -236,7 +235,7 @@ class ScoutSearch(Searcher):
         self._offer(rows)
 
     def _unseen(self, rows: np.ndarray) -> np.ndarray:
-        rows = np.unique(rows, axis=0)
+        rows = distinct(rows)
         return rows[np.asarray([tuple(row) not in self._at for row in rows.tolist()], dtype=bool)]
 
     # -- choices ------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ proposed again, as in `lfbo_pattern`. Linear algebra runs in one thread, so that
 depend on the number of cores.
 """
 
-import functools
 import importlib
 import warnings
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ import numpy as np
 from kt_lab.search.base import option
 from kt_lab.search.neighbourhood import Row
 from kt_lab.search.screened import ScreenedOptions, ScreenedSearcher
+from kt_lab.search.threads import single_thread
 
 
 @dataclass(frozen=True)
@@ -140,15 +140,3 @@ class Process:
 
     def _standard(self, y: np.ndarray) -> np.ndarray:
         return (y - self._centre) / self._scale
-
-
-def single_thread():
-    """Returns a context in which linear algebra runs in one thread."""
-    return _libraries().limit(limits=1, user_api="blas")
-
-
-@functools.cache
-def _libraries():
-    from sklearn.utils.parallel import ThreadpoolController  # threadpoolctl's
-
-    return ThreadpoolController()

@@ -5,7 +5,6 @@ import math
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +20,9 @@ from kernel_tuner.util import (
     TuningBudget,
 )
 from scipy.stats.qmc import LatinHypercube
-from sklearn.utils.parallel import ThreadpoolController
 
 from kt_lab.search.peers.handoff import Measure
+from kt_lab.search.threads import single_thread
 from kt_lab.space import ParameterSpace
 
 Row = tuple[int, ...]  # positions among the values of each parameter
@@ -161,13 +160,8 @@ def _quiet() -> ExitStack:
     stack = ExitStack()
     stack.enter_context(warnings.catch_warnings())
     warnings.simplefilter("ignore")
-    stack.enter_context(_libraries().limit(limits=1, user_api="blas"))
+    stack.enter_context(single_thread())
     return stack
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()
 
 
 def _latin_hypercube(d: int) -> LatinHypercube:
