@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kt_lab.errors import SpaceError
+from kt_lab.rows import distinct
 from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
 
 
@@ -188,3 +189,11 @@ def test_a_bad_space_is_refused_with_its_law(changes, law):
 def test_a_bad_parameter_is_refused_with_its_law(make, law):
     with pytest.raises(SpaceError, match=law):
         make()
+
+
+@pytest.mark.parametrize("most", [2, 300, 70_000])
+@pytest.mark.parametrize("n", [0, 1, 60])
+def test_distinct_rows_are_those_of_numpy_in_its_order(n, most):
+    rows = np.random.default_rng(n).integers(most, size=(n, 3))
+    rows = np.concatenate([rows, rows[: n // 2], rows % 257])
+    np.testing.assert_array_equal(distinct(rows), np.unique(rows, axis=0))

@@ -58,3 +58,15 @@ def test_spaces_and_searchers_are_built_without_torch():
         "[make_searcher(name, space, seed=0).close() for name in ('random', 'lfbo_pattern')]",
     )
     assert not loaded_by(*statements) & HEAVY
+
+
+def test_the_first_proposal_of_scout_waits_for_no_library():
+    """Whoever searches pays for what the first `ask` loads: scikit-learn would cost 0.6 s."""
+    statements = (
+        "from kt_lab.kernels import workloads, get_kernel",
+        "from kt_lab.search import make_searcher",
+        "workload = workloads()[0]",
+        "space = get_kernel(workload.kernel).space(workload)",
+        "make_searcher('scout', space, seed=0).ask(4)",
+    )
+    assert not loaded_by(*statements) & (HEAVY | {"sklearn", "optuna"})
