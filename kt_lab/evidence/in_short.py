@@ -1,0 +1,114 @@
+"""The README's first findings, a sentence each, written from what is stored in data/evidence."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kt_lab.evidence.cold import FLAGSHIP
+from kt_lab.evidence.large_tables import large_table
+from kt_lab.evidence.live_tables import TIMERS, live_table
+from kt_lab.evidence.markdown import bullets
+from kt_lab.evidence.tvm import ENOUGH
+from kt_lab.evidence.tvm_paths import TUNED
+from kt_lab.evidence.warm_live import MODES
+from kt_lab.landscape import data_directory
+from kt_lab.plots.captions import counted
+from kt_lab.plots.style import searcher_style
+from kt_lab.stats.intervals import geomean_interval
+
+BEGIN = "<!-- short -->"
+END = "<!-- /short -->"
+_BUDGETS = (25, 50, 100)
+_COMPARED = ("tpe", "helion_lfbo_tree", "random")
+
+
+def block(directory: Path | None = None) -> str:
+    """Returns the findings as Markdown.
+
+    Args:
+        directory: Folder of the stored results; None: data/evidence.
+    """
+    names = ("cold", "warm_live", "live", "large", "large-judged", "tvm")
+    folder = directory or data_directory() / "evidence"
+    stored = {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
+    return bullets(
+        [
+            _cold(stored["cold"]),
+            _warm(stored["warm_live"]),
+            _helion(stored["live"], stored["large"], stored["large-judged"]),
+            _programs(stored["tvm"]),
+        ]
+    )
+
+
+def _cold(result: Mapping[str, Any]) -> str:
+    means = {(m["searcher"], m["budget"]): m["estimate"] for m in result["means"]}
+    count = len({row["kernel"] for row in result["rows"]})
+
+    def told(name: str) -> str:
+        return ", ".join(f"{means[name, budget]:.3f}" for budget in _BUDGETS)
+
+    others = "; ".join(f"{searcher_style(name).label} {told(name)}" for name in _COMPARED)
+    return (
+        f"**From nothing.** `{FLAGSHIP}`, which tunes unless another searcher is named, stands at "
+        f"{told(FLAGSHIP)} times the optimum after {_listed(_BUDGETS)} evaluations, on "
+        f"{len(result['rows'])} recorded workloads of {count} kernels that it was not designed "
+        f"on. {others}."
+    )
+
+
+def _warm(result: Mapping[str, Any]) -> str:
+    means = {(mean["known"], mean["budget"]): mean["to_best"] for mean in result["means"]}
+    cold, warm = means[MODES[0], 5] - 1, means[MODES[-1], 5] - 1
+    return (
+        f"**From what is known of other shapes.** Live on {len(result['rows'])} kernels at shapes "
+        "that nobody had recorded or searched, its first five evaluations end "
+        f"{warm:.1%} above the fastest config that any of its searches found, {cold:.1%} without "
+        "that knowledge."
+    )
+
+
+def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
+    table, timer = live_table(live), TIMERS[0]
+    seconds = geomean_interval(table, column="wall_ratio")
+    latency = geomean_interval(table, column=f"{timer}_ratio")
+    lost = int((table[f"{timer}_ratio"] > 1).sum())
+    own = [large_table(result) for result in spaces]
+    own = [found[found["run"] == FLAGSHIP] for found in own]
+    shares = [ratio for found in own for ratio in found["equal_ratio"].dropna()]
+    return (
+        f"**Beside Helion's autotuner**, each on kernels of its own: {seconds.estimate:.2f} of "
+        f"its wall-clock to a tuned kernel, {latency.estimate:.2f} ({latency.low:.2f} to "
+        f"{latency.high:.2f}) of its latency; {lost} of {len(table)} kernels are slower. In "
+        f"Helion's own spaces, after as many seconds as its LFBO tree search: "
+        f"{min(shares):.3f} to {max(shares):.3f} of its latency on {len(shares)} kernels, "
+        f"{sum(share > 1 for share in shares)} of them slower."
+    )
+
+
+def _programs(result: Mapping[str, Any]) -> str:
+    means = {
+        (mean["reference"], mean["threads"]): mean
+        for mean in result["means"]
+        if mean["path"] == "best" and mean["group"] == "all"
+    }
+    told = "; ".join(
+        f"{mean['ratio']:.2f} ({mean['low']:.2f} to {mean['high']:.2f}) of tuned TVM's time and "
+        f"{means['compiled', threads]['ratio']:.2f} of torch.compile's on "
+        f"{counted(threads, 'thread')}, {mean['losses']} of {mean['workloads']} workloads slower "
+        "than TVM's"
+        for (reference, threads), mean in means.items()
+        if reference == TUNED
+    )
+    trials = result["trials"]
+    claim = "" if trials >= ENOUGH else ", too few to claim a win over TVM"
+    return (
+        "**Programs for CPUs**, found by moves that keep the meaning: the best take "
+        f"{told}. Each side measured {trials} programs{claim}."
+    )
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}"

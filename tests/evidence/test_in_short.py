@@ -1,0 +1,51 @@
+"""The README's first findings: what is stored, and no more."""
+
+import json
+import shutil
+
+import pytest
+
+from kt_lab.evidence import in_short
+from kt_lab.landscape import data_directory
+from tests.project.source_tree import ROOT
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A copy of the stored results, which a test may change."""
+    for name in ("cold", "warm_live", "live", "large", "large-judged", "tvm"):
+        shutil.copy(data_directory() / "evidence" / f"{name}.json", tmp_path)
+    return tmp_path
+
+
+def change(folder, name, change_):
+    path = folder / f"{name}.json"
+    result = json.loads(path.read_text())
+    change_(result)
+    path.write_text(json.dumps(result))
+
+
+def test_the_readme_begins_with_what_is_stored():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    told = readme.partition(in_short.BEGIN)[2].partition(in_short.END)[0].strip()
+    assert told == in_short.block()
+
+
+def test_a_win_over_tvm_is_claimed_only_of_enough_programs(stored):
+    change(stored, "tvm", lambda result: result.update(trials=64))
+    assert "64 programs, too few to claim a win" in in_short.block(stored)
+    change(stored, "tvm", lambda result: result.update(trials=256))
+    assert "256 programs." in in_short.block(stored)
+
+
+def test_kernels_that_are_slower_than_helions_are_counted(stored):
+    def slower(result):
+        for row in result["rows"]:
+            if row["run"] == "race":
+                ours = [i for i, name in enumerate(row["names"]) if name.endswith("/s")]
+                for i in ours:
+                    row["medians_us"]["events"][i] *= 100
+
+    for name in ("large", "large-judged"):
+        change(stored, name, slower)
+    assert "on 7 kernels, 7 of them slower" in in_short.block(stored)
