@@ -147,20 +147,17 @@ def local_optima_figure(
     found: Sequence[Landscape], *, venue: str = VENUE, width: str = "text"
 ) -> Drawing:
     """Draws where descents may end, a row per landscape."""
-    table = _all(atlas.local_optima, found)
-    return _drawn(table, found, plot_local_optima, caption_local_optima, venue, width)
+    optima = _all(atlas.local_optima, found)
+    tables = {"optima": optima, "counts": atlas.optima_counts(optima)}
+    return _drawn(tables, found, plot_local_optima, caption_local_optima, venue, width)
 
 
 def fitness_distance_figure(
     found: Sequence[Landscape], *, venue: str = VENUE, width: str = "text"
 ) -> Drawing:
     """Draws latency against the distance from the best, a panel per workload."""
-    distances, table = _all(atlas.fitness_distance, found), summary_table(found)
-    with plots.paper(venue, width=width):
-        fig = plot_fitness_distance(distances, table)
-    points = {"distances": distances, "summary": table}
-    caption = caption_fitness_distance(distances, table)
-    return Drawing(fig, points, caption, sources=tuple(found))
+    tables = {"distances": _all(atlas.fitness_distance, found), "summary": summary_table(found)}
+    return _drawn(tables, found, plot_fitness_distance, caption_fitness_distance, venue, width)
 
 
 def carry_over_figure(
@@ -202,13 +199,14 @@ def _all(statistic: Callable, found: Sequence[Landscape]) -> pd.DataFrame:
 
 
 def _drawn(
-    table: pd.DataFrame,
+    points: pd.DataFrame | dict[str, pd.DataFrame],
     found: Sequence[Landscape],
     plot: Callable,
     caption: Callable,
     venue: str,
     width: str,
 ) -> Drawing:
+    tables = points.values() if isinstance(points, dict) else [points]
     with plots.paper(venue, width=width):
-        fig = plot(table)
-    return Drawing(fig, table, caption(table), sources=tuple(found))
+        fig = plot(*tables)
+    return Drawing(fig, points, caption(*tables), sources=tuple(found))

@@ -90,9 +90,14 @@ def prior_of(sources: Sequence[Landscape], *, target: Landscape) -> Prior:
                 f"a prior must not hold the recording that is searched, got {source.workload} on "
                 f"{source.gpu}; leave it out"
             )
+    return _recorded(sources, workload=target.workload, gpu=target.gpu)
+
+
+def _recorded(sources: Sequence[Landscape], *, workload: str, gpu: str) -> Prior:
+    """Returns what landscapes hold; its provenance changes when one is recorded anew."""
     runs = {(source.workload, source.gpu): _read(source) for source in sources}
     told = ", ".join(f"{s.workload} on {s.gpu} ({_data(s)[:12]})" for s in sources)
-    prior = run_prior(runs, workload=target.workload, gpu=target.gpu)
+    prior = run_prior(runs, workload=workload, gpu=gpu)
     return Prior(prior.readings, f"recorded landscapes: {told}" if told else "")
 
 
@@ -224,8 +229,7 @@ def known_prior(workload: Workload, *, gpu: str, nearby: bool = True) -> Prior:
     shapes = [e for e in own if e.workload != workload.key]
     shapes = [e for e in shapes if e.gpu == gpu] or shapes
     found = [load_landscape(e.workload, gpu=e.gpu) for e in shapes]
-    sources = {(source.workload, source.gpu): _read(source) for source in found}
-    recorded = run_prior(sources, workload=workload.key, gpu=gpu)
+    recorded = _recorded(found, workload=workload.key, gpu=gpu)
     return joined(recorded, nearby_prior(workload, gpu=gpu)) if nearby else recorded
 
 

@@ -97,6 +97,8 @@ def test_what_is_known_of_a_shape_that_nobody_recorded_is_every_recording_and_th
     workload = kernels.workload_of_shape("rope/4x4096x32x8x64")
     recorded = known_prior(workload, gpu="h200", nearby=False)
     assert sources(recorded) == {(w.key, "h200") for w in kernels.workloads("rope")}
+    one = load_landscape("rope/4x4096x32x8x128", gpu="h200")
+    assert one.manifest["sha256"][:12] in recorded.provenance  # so that a journal would notice
     both = known_prior(workload, gpu="h200")
     nearby = nearby_prior(workload, gpu="h200")
     assert both.readings == recorded.readings + nearby.readings

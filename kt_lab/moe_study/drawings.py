@@ -89,7 +89,8 @@ def fences_figure(
     found: Sequence[Landscape], *, venue: str = VENUE, width: str = "text"
 ) -> Drawing:
     """Draws E6: what fences cost, and what a wide tile gains with and without them."""
-    tables = {"costs": fences.fence_costs(found), "gains": fences.tile_gains(found)}
+    costs = fences.fence_costs(found)
+    tables = {"costs": costs, "tiles": fences.tile_costs(costs), "gains": fences.tile_gains(found)}
     return _drawn(tables, moe_kernels.plot_fences, moe_kernels.caption_fences, venue, width, found)
 
 

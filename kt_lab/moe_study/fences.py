@@ -41,6 +41,11 @@ def fence_costs(found: Sequence[Landscape]) -> pd.DataFrame:
     return table.assign(cost=table["acq_rel_us"] / table["relaxed_us"] - 1)
 
 
+def tile_costs(costs: pd.DataFrame) -> pd.DataFrame:
+    """Returns the median of `fence_costs` by tile: workload, BLOCK_N, cost."""
+    return costs.groupby(["workload", "BLOCK_N"], sort=False, as_index=False)["cost"].median()
+
+
 def tile_gains(found: Sequence[Landscape]) -> pd.DataFrame:
     """Returns what BLOCK_N = 256 gains over narrower tiles in the space of pull request 3952.
 

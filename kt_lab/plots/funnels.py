@@ -17,39 +17,35 @@ from kt_lab.plots.atlas import (
 )
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import INK, SMALL, legend_above, new_figure
+from kt_lab.stats.atlas import NEAR
 from kt_lab.stats.tables import check_columns
 
-_NEAR = 1.05  # times the optimum: a local optimum that is good enough
 _CELL = ("workload", "gpu")
 
 
-def plot_local_optima(optima: pd.DataFrame) -> Figure:
+def plot_local_optima(optima: pd.DataFrame, counts: pd.DataFrame) -> Figure:
     """Draws the local optima of landscapes, a row each, with how many there are.
 
     Args:
         optima: From `kt_lab.stats.atlas.local_optima`, of one or more landscapes.
+        counts: From `kt_lab.stats.atlas.optima_counts`, of these.
     """
     check_columns(optima, (*_CELL, "ratio"), what="local optima")
+    check_columns(counts, (*_CELL, "count", "median", "bad"), what="counts")
     rows = row_names(optima)
     fig = new_figure(height=0.55 + 0.16 * len(rows))
     ax = fig.subplots()
     _, high, _ = ratio_limits(optima["ratio"])
-    ax.axvspan(1.0, _NEAR, color="#e6efe9", lw=0)
+    ax.axvspan(1.0, NEAR, color="#e6efe9", lw=0)
     for y, (workload, gpu, _) in enumerate(rows):
         ratio = of_landscape(optima, workload, gpu)["ratio"].to_numpy()
         ax.axhline(y, color="#e3e3e3", lw=0.5, zorder=0)
         ax.plot(ratio, np.full(len(ratio), y), "|", color=COLORS[0], ms=6, mew=0.9, alpha=0.8)
-        ax.plot([np.median(ratio)], [y], "o", color=COLORS[3], ms=3, mec="white", mew=0.4)
-        said = f"{len(ratio)}, {np.mean(ratio > _NEAR):.0%} bad"
-        ax.text(
-            1.01,
-            y,
-            said,
-            transform=ax.get_yaxis_transform(),
-            va="center",
-            fontsize=SMALL,
-            color=INK,
-        )
+        [told] = of_landscape(counts, workload, gpu).to_dict("records")
+        ax.plot([told["median"]], [y], "o", color=COLORS[3], ms=3, mec="white", mew=0.4)
+        beside = {"transform": ax.get_yaxis_transform(), "va": "center"}
+        said = f"{told['count']:.0f}, {told['bad']:.0%} bad"
+        ax.text(1.01, y, said, fontsize=SMALL, color=INK, **beside)
     ax.set_yticks(range(len(rows)), [label for *_, label in rows])
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -59,16 +55,16 @@ def plot_local_optima(optima: pd.DataFrame) -> Figure:
     return fig
 
 
-def caption_local_optima(optima: pd.DataFrame) -> str:
+def caption_local_optima(optima: pd.DataFrame, counts: pd.DataFrame) -> str:
     """Returns the caption of `plot_local_optima`, from its data."""
-    counts = optima.groupby(list(_CELL), observed=True)["ratio"]
-    bad = counts.apply(lambda ratio: float((ratio > _NEAR).mean()))
+    few, many = counts["count"].min(), counts["count"].max()
     return (
         "Configs that no change of one parameter by one step improves, as latency over the "
-        f"optimum, for {sources(optima)}: {counts.size().min():,} to {counts.size().max():,} a "
-        f"landscape; the dot is their median. To the right, how many there are and the share "
-        f"that lies more than 5 % above the best (outside the band), {bad.min():.0%} to "
-        f"{bad.max():.0%}: a descent that ends there has failed."
+        f"optimum, for {sources(optima)}: {few:,.0f} to {many:,.0f} "
+        "a landscape; the dot is their median. To the right, how many there are and the share "
+        f"that lies more than {NEAR - 1:.0%} above the best (outside the band), "
+        f"{counts['bad'].min():.0%} to {counts['bad'].max():.0%}: a descent that ends there has "
+        "failed."
     )
 
 

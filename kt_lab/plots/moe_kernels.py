@@ -22,29 +22,30 @@ _LAYOUTS = {"features first": ("#0173B2", "o"), "tokens first": ("#DE8F05", "s")
 _COPY, _SCALE = "#CA9161", "#0173B2"
 
 
-def plot_fences(costs: pd.DataFrame, gains: pd.DataFrame) -> Figure:
+def plot_fences(costs: pd.DataFrame, tiles: pd.DataFrame, gains: pd.DataFrame) -> Figure:
     """Draws what fences cost by tile, and what the 256-wide tile gains with and without them.
 
     Args:
         costs: From `kt_lab.moe_study.fences.fence_costs`.
+        tiles: From `kt_lab.moe_study.fences.tile_costs`, of these.
         gains: From `kt_lab.moe_study.fences.tile_gains`.
     """
-    check_columns(costs, ("workload", "BLOCK_N", "cost"), what="fence costs")
+    check_columns(tiles, ("workload", "BLOCK_N", "cost"), what="costs of tiles")
     check_columns(gains, ("workload", "semantics", "gain", "low", "high"), what="tile gains")
     fig = new_figure()
     narrow = is_narrow_figure(fig)
     fig.set_figheight(3.6 if narrow else 1.95)
     left, right = fig.subplots(*((2, 1) if narrow else (1, 2)))
     names = list(dict.fromkeys([*costs["workload"], *gains["workload"]]))
-    tiles = sorted(costs["BLOCK_N"].unique())
+    widths = sorted(tiles["BLOCK_N"].unique())
     for i, name in enumerate(names):
-        told = costs[costs["workload"] == name].groupby("BLOCK_N")["cost"].median()
-        at = [tiles.index(n) for n in told.index]
+        told = tiles[tiles["workload"] == name].sort_values("BLOCK_N")
+        at = [widths.index(n) for n in told["BLOCK_N"]]
         color, marker = COLORS[i % len(COLORS)], _MARKERS[i % len(_MARKERS)]
-        left.plot(at, told, color=color, marker=marker, ms=3.2, lw=0.9,
+        left.plot(at, told["cost"], color=color, marker=marker, ms=3.2, lw=0.9,
                   label=shape("moe_weights_atomic", name))  # fmt: skip
     left.axhline(0, color=QUIET, lw=0.8)
-    left.set_xticks(range(len(tiles)), [f"{n:.0f}" for n in tiles])
+    left.set_xticks(range(len(widths)), [f"{n:.0f}" for n in widths])
     percent_axis(left.yaxis)
     left.set(xlabel="BLOCK_N", ylabel="fences cost (median)")
     above = {"fontsize": SMALL, "handlelength": 1.6, "borderaxespad": 0}
@@ -65,7 +66,7 @@ def plot_fences(costs: pd.DataFrame, gains: pd.DataFrame) -> Figure:
     return fig
 
 
-def caption_fences(costs: pd.DataFrame, gains: pd.DataFrame) -> str:
+def caption_fences(costs: pd.DataFrame, tiles: pd.DataFrame, gains: pd.DataFrame) -> str:
     """Returns the caption of `plot_fences`, from its data."""
     told = []
     for semantics, (_, _, text) in _SEMANTICS.items():
@@ -79,7 +80,8 @@ def caption_fences(costs: pd.DataFrame, gains: pd.DataFrame) -> str:
         f"relaxed semantics, {counted(len(costs), 'pair')} of launches that differ in nothing "
         f"else ({counted(costs['workload'].nunique(), 'workload')} of 1 kernel on "
         f"{listed(sorted(costs['gpu'].unique()))}): median {costs.loc[few, 'cost'].median():+.1%} "
-        f"for the narrowest tile, {costs.loc[~few, 'cost'].median():+.1%} for the others. Right: "
+        f"for the narrowest tile, {costs.loc[~few, 'cost'].median():+.1%} for the others; "
+        f"drawn per workload and each of {tiles['BLOCK_N'].nunique()} tiles. Right: "
         "in the space of pull request 3952 the best 256-wide tile is faster than the best "
         f"narrower one by {listed(told)}; 95 % intervals from two visits and their samples."
     )

@@ -17,6 +17,7 @@ from kt_lab.landscape import Landscape
 from kt_lab.roofline import roofline
 from kt_lab.trial import Config
 
+NEAR = 1.05  # times the optimum: a local optimum that is good enough
 _FEWEST_SHARED = 20  # configs that two landscapes must share to be compared
 
 
@@ -114,6 +115,24 @@ def local_optima(landscape: Landscape) -> pd.DataFrame:
             found.append((int(at), float(ratio[at]), len(near)))
     table = pd.DataFrame(found, columns=["config", "ratio", "neighbours"]).sort_values("ratio")
     return _told(landscape, table.reset_index(drop=True))
+
+
+def optima_counts(optima: pd.DataFrame, *, near: float = NEAR) -> pd.DataFrame:
+    """Returns how many local optima landscapes have, and how good they are.
+
+    Args:
+        optima: From `local_optima`, of one or more landscapes.
+        near: Times the optimum: from there on a descent that ends there has failed.
+
+    Returns:
+        One row per landscape: workload, gpu, count, median (of the ratios), bad (share of the
+        ratios above `near`).
+    """
+    return optima.groupby(["workload", "gpu"], sort=False, observed=True, as_index=False).agg(
+        count=("ratio", "size"),
+        median=("ratio", "median"),
+        bad=("ratio", lambda ratio: float((ratio > near).mean())),
+    )
 
 
 def fitness_distance(landscape: Landscape) -> pd.DataFrame:
@@ -267,11 +286,11 @@ def summary(landscape: Landscape) -> dict[str, Any]:
         "gpu": landscape.gpu,
         "configs": len(landscape.table),
         "failed": 1 - float(np.isfinite(ratio).sum()) / len(landscape.table),
-        "within_5_percent": float((ratio <= 1.05).sum()) / len(landscape.table),
+        "within_5_percent": float((ratio <= NEAR).sum()) / len(landscape.table),
         "main_share": float(share.sum()["main"]),
         "pair_share": float(share.max().get("interaction", np.nan)),
         "local_optima": len(optima),
-        "bad_optima": float((optima > 1.05).mean()),
+        "bad_optima": float((optima > NEAR).mean()),
         "rank_distance": rank_distance(landscape),
     }
 

@@ -172,6 +172,9 @@ def test_fences_cost_what_the_formula_says(exact):
     assert set(costs["kernel"]) == {recorded.SCALES}
     assert len(costs) >= 12 * 3
     np.testing.assert_allclose(costs["cost"], math.exp(0.3) - 1, rtol=1e-5)
+    tiles = fences.tile_costs(costs)
+    assert len(tiles) == len(costs[["workload", "BLOCK_N"]].drop_duplicates()) < len(costs)
+    np.testing.assert_allclose(tiles["cost"], math.exp(0.3) - 1, rtol=1e-5)
     gains = fences.tile_gains(exact).set_index(["workload", "semantics"])
     for name in gains.index.levels[0]:
         fenced, relaxed = (gains.loc[(name, s), "gain"] for s in fences.SEMANTICS)

@@ -66,6 +66,8 @@ def test_local_optima_are_what_no_single_step_improves():
     table = atlas.local_optima(_landscape(two))
     assert table["config"].tolist() == [0, 15]
     assert table["ratio"].tolist() == [1.0, 2.0]
+    [counts] = atlas.optima_counts(table).to_dict("records")
+    assert (counts["count"], counts["median"], counts["bad"]) == (2, 1.5, 0.5)
     assert len(atlas.local_optima(_landscape(ADDITIVE))) == 1
 
 
