@@ -3,8 +3,8 @@
 A row: operator, shape, threads. Our players measure `trials` different programs each and
 MetaSchedule as many; then the programs that they found, PyTorch and TVM are timed visit after
 visit, every visit in fresh processes, as `kt-lab evidence dojo` does. `best` is the program that
-read fastest while players played, so that no lucky reading of the visits wins. TVM may live in
-another environment: see --tvm-python.
+read fastest while players played, so that no lucky reading of the visits wins; a row says whose
+it is. TVM may live in another environment: see --tvm-python.
 """
 
 import argparse
@@ -131,7 +131,8 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         "operator": operator.name,
         "chain": operator.chain,
         "size": size,
-        "schedules": ours,
+        "schedules": {path: text for path, text in ours.items() if path != "best"},
+        "best": next(path for path, text in ours.items() if text == ours["best"]),
         "found": found,
         "paths": merged(parts),
         "tuning": tuning | {"errors": errors | tuning["errors"]},

@@ -66,7 +66,7 @@ def test_rows_set_what_players_find_beside_tvm_and_are_measured_once(tmp_path):
     }
     assert first["tuning"] | {"trials": 4, "failed": 1, "tvm": "0.27"} == first["tuning"]
     least = min(first["found"], key=lambda run: run["latency_us"])["player"]
-    assert first["schedules"]["best"] == first["schedules"][least]
+    assert first["schedules"][first["best"]] == first["schedules"][least]
     assert 0 < first["paths"]["best"]["min_us"] < 1e5  # it was timed, not copied
     # one thread need not wait; of two, the faster way to wait counts
     assert [r["paths"]["tvm_tuned"]["min_us"] for r in (first, second)] == [2e6, 1e6]
