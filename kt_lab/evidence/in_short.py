@@ -83,7 +83,7 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
         f"{latency.high:.2f}) of its latency; {lost} of {len(table)} kernels are slower. In "
         f"Helion's own spaces, after as many seconds as its LFBO tree search: "
         f"{min(shares):.3f} to {max(shares):.3f} of its latency on {len(shares)} kernels, "
-        f"{sum(share > 1 for share in shares)} of them slower."
+        f"{sum(share > 1 for share in shares) or 'none'} of them slower."
     )
 
 
