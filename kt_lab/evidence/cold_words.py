@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kt_lab.evidence import exhausted as noise
 from kt_lab.evidence import foreign
 from kt_lab.evidence.cold import (
     BUDGETS,
@@ -21,12 +22,15 @@ from kt_lab.evidence.cold import (
 from kt_lab.evidence.markdown import bullets, folded
 from kt_lab.plots.style import searcher_style
 
+_SEEDS = {"p90": "90th percentile", "worst": "worst"}
+
 
 def block(
     held_out: Mapping[str, Any],
     older: Mapping[str, Any],
     other_gpu: Mapping[str, Any],
     other_tuners: Mapping[str, Any],
+    exhausted: Mapping[str, Any],
 ) -> str:
     """Returns the README's tables as Markdown.
 
@@ -35,6 +39,7 @@ def block(
         older: The same of the kernels that the flagship was designed or first judged on.
         other_gpu: The same of these kernels on another GPU.
         other_tuners: What `kt-lab evidence foreign` stores.
+        exhausted: What `kt-lab evidence exhausted` stores of the same as held_out.
     """
     said = (
         "The other kernels, on half of which it was designed and on half of which it was first "
@@ -50,14 +55,14 @@ def block(
         "not shipped: it lies in the tests of autotuning_methodology 1.1.0 (MIT, on PyPI)"
     )
     parts = [
-        _markdown(held_out),
+        _markdown(held_out, noise.by_kernel(exhausted["rows"])),
         folded(said, _markdown(older)),
         folded(there, _markdown(other_gpu)),
     ]
     return "\n\n".join([*parts, folded(others, foreign.report(other_tuners))])
 
 
-def _markdown(result: Mapping[str, Any]) -> str:
+def _markdown(result: Mapping[str, Any], everything: pd.DataFrame | None = None) -> str:
     table = judged(result)
     means = ratios(table)
     means = means[means["scope"] == "geomean"].set_index(["searcher", "budget"])
@@ -81,7 +86,7 @@ def _markdown(result: Mapping[str, Any]) -> str:
         f"{counts.n_workloads} workloads of {counts.n_kernels} kernels on the "
         f"{result['gpu'].upper()}, {result['seeds']} seeds, {result['lanes']} compile lanes.",
         "",
-        bullets([*_asked(table), *_tests(table, result["paired"])]),
+        bullets([*_asked(table, everything), *_tests(table, result["paired"])]),
     ]
     return "\n".join(lines)
 
@@ -108,7 +113,7 @@ def _tests(table: pd.DataFrame, tests: Sequence[Mapping[str, Any]]) -> list[str]
     return [f"{alone}{'; '.join(best)}.", *parts]
 
 
-def _asked(table: pd.DataFrame) -> list[str]:
+def _asked(table: pd.DataFrame, everything: pd.DataFrame | None) -> list[str]:
     told = [
         f"{row.ratio:.3f} after {row.budget} (asked {row.target:.3f}, reached on "
         f"{row.reached:.0%} of workloads)"
@@ -120,15 +125,22 @@ def _asked(table: pd.DataFrame) -> list[str]:
         f"Medians over seeds: {label} {', '.join(told)}.",
         f"Seeds of the worst workload after {last.budget:.0f}: 90th percentile {last.p90:.3f} "
         f"(asked {SPREAD['p90']:.3f}), worst {last.worst:.3f} (asked {SPREAD['worst']:.3f}). Over "
-        f"the workloads of a kernel: {_scatter(table, last.budget, 'p90', '90th percentile')}, "
-        f"{_scatter(table, last.budget, 'worst', 'worst')}.",
+        f"the workloads of a kernel: {_scatter(table, last.budget, 'p90', everything)}, "
+        f"{_scatter(table, last.budget, 'worst', everything)}.",
     ]
 
 
-def _scatter(table: pd.DataFrame, budget: float, column: str, name: str) -> str:
+def _scatter(
+    table: pd.DataFrame, budget: float, column: str, everything: pd.DataFrame | None
+) -> str:
     kernels = by_kernel(table, budget)
-    reached = kernels[column] <= np.maximum(SPREAD[column], NEAR * kernels["floor"])
+    least = kernels["floor"] if everything is None else everything[column]
+    reached = kernels[column] <= np.maximum(SPREAD[column], NEAR * least)
+    worst = kernels[column].idxmax()
+    beside = (
+        "" if everything is None else f", where reading every config ends at {least[worst]:.3f}"
+    )
     return (
-        f"{name} {kernels[column].max():.3f} at most ({kernels[column].idxmax()}), as asked on "
-        f"{reached.sum()} of {len(kernels)}"
+        f"{_SEEDS[column]} {kernels[column].max():.3f} at most ({worst}{'' if everything is None else beside}), as asked or "
+        f"within 0.2 % of the noise on {reached.sum()} of {len(kernels)}"
     )
