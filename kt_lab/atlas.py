@@ -148,8 +148,26 @@ def local_optima_figure(
 ) -> Drawing:
     """Draws where descents may end, a row per landscape."""
     optima = _all(atlas.local_optima, found)
-    tables = {"optima": optima, "counts": atlas.optima_counts(optima)}
+    tables = {"optima": optima, "counts": optima_counts(optima)}
     return _drawn(tables, found, plot_local_optima, caption_local_optima, venue, width)
+
+
+def optima_counts(optima: pd.DataFrame, *, near: float = atlas.NEAR) -> pd.DataFrame:
+    """Returns how many local optima landscapes have, and how good they are.
+
+    Args:
+        optima: From `kt_lab.stats.atlas.local_optima`, of one or more landscapes.
+        near: Times the optimum: from there on a descent that ends there has failed.
+
+    Returns:
+        One row per landscape: workload, gpu, count, median (of the ratios), bad (share of the
+        ratios above `near`).
+    """
+    return optima.groupby(["workload", "gpu"], sort=False, observed=True, as_index=False).agg(
+        count=("ratio", "size"),
+        median=("ratio", "median"),
+        bad=("ratio", lambda ratio: float((ratio > near).mean())),
+    )
 
 
 def fitness_distance_figure(

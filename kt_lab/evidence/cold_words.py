@@ -137,10 +137,9 @@ def _scatter(
     least = kernels["floor"] if everything is None else everything[column]
     reached = kernels[column] <= np.maximum(SPREAD[column], NEAR * least)
     worst = kernels[column].idxmax()
-    beside = (
-        "" if everything is None else f", where reading every config ends at {least[worst]:.3f}"
-    )
+    beside = f", where reading every config ends at {least[worst]:.3f}"
+    where = worst if everything is None else worst + beside
     return (
-        f"{_SEEDS[column]} {kernels[column].max():.3f} at most ({worst}{'' if everything is None else beside}), as asked or "
+        f"{_SEEDS[column]} {kernels[column].max():.3f} at most ({where}), as asked or "
         f"within 0.2 % of the noise on {reached.sum()} of {len(kernels)}"
     )

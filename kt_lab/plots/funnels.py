@@ -28,7 +28,7 @@ def plot_local_optima(optima: pd.DataFrame, counts: pd.DataFrame) -> Figure:
 
     Args:
         optima: From `kt_lab.stats.atlas.local_optima`, of one or more landscapes.
-        counts: From `kt_lab.stats.atlas.optima_counts`, of these.
+        counts: From `kt_lab.atlas.optima_counts`, of these.
     """
     check_columns(optima, (*_CELL, "ratio"), what="local optima")
     check_columns(counts, (*_CELL, "count", "median", "bad"), what="counts")

@@ -117,24 +117,6 @@ def local_optima(landscape: Landscape) -> pd.DataFrame:
     return _told(landscape, table.reset_index(drop=True))
 
 
-def optima_counts(optima: pd.DataFrame, *, near: float = NEAR) -> pd.DataFrame:
-    """Returns how many local optima landscapes have, and how good they are.
-
-    Args:
-        optima: From `local_optima`, of one or more landscapes.
-        near: Times the optimum: from there on a descent that ends there has failed.
-
-    Returns:
-        One row per landscape: workload, gpu, count, median (of the ratios), bad (share of the
-        ratios above `near`).
-    """
-    return optima.groupby(["workload", "gpu"], sort=False, observed=True, as_index=False).agg(
-        count=("ratio", "size"),
-        median=("ratio", "median"),
-        bad=("ratio", lambda ratio: float((ratio > near).mean())),
-    )
-
-
 def fitness_distance(landscape: Landscape) -> pd.DataFrame:
     """Returns how far every measured config is from the best one, in steps, and its ratio.
 

@@ -114,7 +114,7 @@ def test_the_report_and_the_figure_show_every_searcher(stored, tmp_path):
 def test_the_readme_shows_what_is_stored_and_that_targets_are_missed_too():
     told = (ROOT / "README.md").read_text(encoding="utf-8")
     result, older = dojo_figures.stored("cold"), dojo_figures.stored("cold-older")
-    others = (dojo_figures.stored("cold-h100"), dojo_figures.stored("foreign"))
+    others = [dojo_figures.stored(name) for name in ("cold-h100", "foreign", "exhausted")]
     block = cold_words.block(result, older, *others)
     assert told.partition(cold.BEGIN)[2].partition(cold.END)[0].strip() == block
     assert not set(cold.judged(older)["kernel"]) & set(cold.KERNELS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kt_lab.cells import Cell, recorded, run_cell
-from kt_lab.evidence import cold, exhausted
+from kt_lab.evidence import cold, dojo_figures, exhausted
 from kt_lab.stats.curves import incumbent_curves
 from kt_lab.study import levels
 
@@ -38,6 +38,4 @@ def test_a_row_tells_how_searches_end_that_read_everything(tmp_path, monkeypatch
 def test_every_held_out_workload_was_read_through():
     stored = exhausted.landscapes()
     wanted = {e.workload for e in stored if e.kernel in cold.KERNELS and e.gpu == "h200"}
-    from kt_lab.evidence.dojo_figures import stored as read
-
-    assert {row["workload"] for row in read("exhausted")["rows"]} == wanted
+    assert {row["workload"] for row in dojo_figures.stored("exhausted")["rows"]} == wanted

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kt_lab.atlas import optima_counts
 from kt_lab.landscape import Landscape
 from kt_lab.space import ParameterSpace, PowerOfTwo
 from kt_lab.stats import atlas
@@ -66,7 +67,7 @@ def test_local_optima_are_what_no_single_step_improves():
     table = atlas.local_optima(_landscape(two))
     assert table["config"].tolist() == [0, 15]
     assert table["ratio"].tolist() == [1.0, 2.0]
-    [counts] = atlas.optima_counts(table).to_dict("records")
+    [counts] = optima_counts(table).to_dict("records")
     assert (counts["count"], counts["median"], counts["bad"]) == (2, 1.5, 0.5)
     assert len(atlas.local_optima(_landscape(ADDITIVE))) == 1
 
