@@ -293,4 +293,10 @@ def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials(
     assert "| best | 1 | all | 0.25 [0.25, 0.25] | 0 of 1 |" in text
     assert "| expert + annealing | 1 | all | 0.50 [0.50, 0.50] | 0 of 1 |" in text
     assert "| `softmax/1` | 1 | 1.5 | 2 | 2 | 4 | 4 | 4 | 0.25 | 7 of 64 |" in text
+    assert "Without" not in text
     assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
+    other = row | {"workload": "softmax/2", "paths": dict(row["paths"])}
+    other["paths"]["best"] = row["paths"]["best"] | {"min_us": 2.0}
+    text = dojo_block(None, None, None, result | {"rows": [row, other]})
+    said = "Without `softmax/1`, where MetaSchedule got least far (0.25), `best` stands at 0.50 [0.50, 0.50]"
+    assert said in text
