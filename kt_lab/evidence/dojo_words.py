@@ -133,7 +133,8 @@ def _without(result: Mapping[str, Any]) -> str:
         f"{m['ratio']:.2f} [{m['low']:.2f}, {m['high']:.2f}] on {counted(m['threads'], 'thread')}"
         for m in others
     )
-    return f"Without `{least}`, where MetaSchedule got least far ({told}), `best` stands at {without}."
+    said = f"Without `{least}`, where MetaSchedule got least far ({told})"
+    return f"{said}, `best` stands at {without}."
 
 
 def _tvm_rows(result: Mapping[str, Any]) -> str:
