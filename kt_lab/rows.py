@@ -197,8 +197,6 @@ def distinct(rows: np.ndarray) -> np.ndarray:
     What `np.unique` returns of axis 0, in a fifth of its time: value indices as bytes, the
     highest first, sort as the numbers do.
     """
-    if not len(rows):
-        return rows
     whole = np.ascontiguousarray(rows, dtype=">u4").view(f"S{4 * rows.shape[1]}")[:, 0]
     return rows[np.unique(whole, return_index=True)[1]]
 
