@@ -152,21 +152,20 @@ def local_optima_figure(
     return _drawn(tables, found, plot_local_optima, caption_local_optima, venue, width)
 
 
-def optima_counts(optima: pd.DataFrame, *, near: float = atlas.NEAR) -> pd.DataFrame:
+def optima_counts(optima: pd.DataFrame) -> pd.DataFrame:
     """Returns how many local optima landscapes have, and how good they are.
 
     Args:
         optima: From `kt_lab.stats.atlas.local_optima`, of one or more landscapes.
-        near: Times the optimum: from there on a descent that ends there has failed.
 
     Returns:
         One row per landscape: workload, gpu, count, median (of the ratios), bad (share of the
-        ratios above `near`).
+        ratios above `kt_lab.stats.atlas.NEAR`: a descent that ends there has failed).
     """
     return optima.groupby(["workload", "gpu"], sort=False, observed=True, as_index=False).agg(
         count=("ratio", "size"),
         median=("ratio", "median"),
-        bad=("ratio", lambda ratio: float((ratio > near).mean())),
+        bad=("ratio", lambda ratio: float((ratio > atlas.NEAR).mean())),
     )
 
 

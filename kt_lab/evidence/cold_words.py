@@ -134,12 +134,11 @@ def _scatter(
     table: pd.DataFrame, budget: float, column: str, everything: pd.DataFrame | None
 ) -> str:
     kernels = by_kernel(table, budget)
-    least = kernels["floor"] if everything is None else everything[column]
-    reached = kernels[column] <= np.maximum(SPREAD[column], NEAR * least)
-    worst = kernels[column].idxmax()
-    beside = f", where reading every config ends at {least[worst]:.3f}"
-    where = worst if everything is None else worst + beside
+    reached = kernels[column] <= np.maximum(SPREAD[column], NEAR * kernels["floor"])
+    where = kernels[column].idxmax()
+    if everything is not None:
+        where += f", where reading every config ends at {everything.loc[where, column]:.3f}"
     return (
-        f"{_SEEDS[column]} {kernels[column].max():.3f} at most ({where}), as asked or "
-        f"within 0.2 % of the noise on {reached.sum()} of {len(kernels)}"
+        f"{_SEEDS[column]} {kernels[column].max():.3f} at most ({where}), as asked on "
+        f"{reached.sum()} of {len(kernels)}"
     )

@@ -2,8 +2,8 @@
 
 It reads each config once, in random order, by the same adaptive rule of repetitions as every
 search, and keeps what read fastest. It misses nothing, so what lies between it and the optimum is
-the noise of single readings: a searcher that reads no config twice cannot be asked for less. The
-published noise floor of a landscape is the mean of this; here are its quantiles over seeds.
+the noise of single readings. The published noise floor of a landscape says the same of readings
+that count every launch of a visit, in the mean; here are quantiles over seeds.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from kt_lab.evidence.resuming import Rows, short
 from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.landscape import landscapes
+from kt_lab.plots.captions import counted
 from kt_lab.provenance import provenance
 from kt_lab.stats.curves import incumbent_curves
 from kt_lab.study import levels
@@ -74,6 +75,6 @@ def report(result: Mapping[str, Any]) -> str:
     """Returns the table for people."""
     table = by_kernel(result["rows"]).round(4)
     return (
-        f"Every config read once, {len(result['rows'])} workloads on {result['gpu']}, "
+        f"Every config read once, {counted(len(result['rows']), 'workload')} on {result['gpu']}, "
         f"{result['seeds']} seeds: judged latency over the optimum\n{table.to_string()}"
     )

@@ -13,7 +13,7 @@ from kt_lab.evidence.tvm import ENOUGH
 from kt_lab.evidence.tvm_paths import TUNED
 from kt_lab.evidence.warm_live import MODES
 from kt_lab.landscape import data_directory
-from kt_lab.plots.captions import counted
+from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.style import searcher_style
 from kt_lab.stats.intervals import geomean_interval
 
@@ -52,7 +52,7 @@ def _cold(result: Mapping[str, Any]) -> str:
     others = "; ".join(f"{searcher_style(name).label} {told(name)}" for name in _COMPARED)
     return (
         f"**From nothing.** `{FLAGSHIP}`, which tunes unless another searcher is named, stands at "
-        f"{told(FLAGSHIP)} times the optimum after {_listed(_BUDGETS)} evaluations, on "
+        f"{told(FLAGSHIP)} times the optimum after {listed(map(str, _BUDGETS))} evaluations, on "
         f"{len(result['rows'])} recorded workloads of {count} kernels that it was not designed "
         f"on. {others}."
     )
@@ -81,7 +81,7 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
         f"**Beside Helion's autotuner**, each on kernels of its own: {seconds.estimate:.2f} of "
         f"its wall-clock to a tuned kernel, {latency.estimate:.2f} ({latency.low:.2f} to "
         f"{latency.high:.2f}) of its latency; {lost} of {len(table)} kernels are slower. In "
-        f"Helion's own spaces, after as many seconds as its LFBO tree search: "
+        f"Helion's own spaces, after as many seconds as its LFBO tree search (by {timer}): "
         f"{min(shares):.3f} to {max(shares):.3f} of its latency on {len(shares)} kernels, "
         f"{sum(share > 1 for share in shares) or 'none'} of them slower."
     )
@@ -107,8 +107,3 @@ def _programs(result: Mapping[str, Any]) -> str:
         "**Programs for CPUs**, found by moves that keep the meaning: the best take "
         f"{told}. Each side measured {trials} programs{claim}."
     )
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    *first, last = map(str, numbers)
-    return f"{', '.join(first)} and {last}"

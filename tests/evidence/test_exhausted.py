@@ -32,7 +32,7 @@ def test_a_row_tells_how_searches_end_that_read_everything(tmp_path, monkeypatch
     assert row["median"] == pytest.approx(np.median(ratios), abs=1e-5)
     told = exhausted.by_kernel([row, row | {"p90": row["p90"] ** 3}])
     assert told.loc["tokens_transpose", "p90"] == pytest.approx(row["p90"] ** 2)
-    assert "1 workloads on h200" in exhausted.report({"rows": [row], "gpu": "h200", "seeds": 2})
+    assert "1 workload on h200" in exhausted.report({"rows": [row], "gpu": "h200", "seeds": 2})
 
 
 def test_every_held_out_workload_was_read_through():

@@ -106,6 +106,16 @@ def test_a_race_times_every_library_in_every_round(bench, made, tmp_path):
     assert (blocks[:, 0] > blocks[:, 1]).all()
 
 
+def test_a_race_lets_programs_work_on_the_same_outputs(bench, made, tmp_path):
+    store_case(tmp_path, "random", {"x": X, "z": X.astype(np.float64)})
+    sets = made("z[1] = 1e5f;")
+    # In a buffer of its own it would find poison, which nothing is less than.
+    spins = made("for (int k = 0; k < z[1]; k++) { *(volatile float *)z = k; }")
+    task = Race((sets, spins), str(tmp_path), "random", np.array([[0, 1]] * 3), 2, 20.0)
+    blocks = bench.call(task, timeout_s=30).value
+    assert (blocks[:, 1] > 100 * blocks[:, 0]).all()
+
+
 def test_programs_of_a_race_share_the_buffers_that_are_the_same():
     first = Memory((*BLOCKS, Block("t", "tmp", "f32", (4,), 4)))
     second = Memory((*BLOCKS, Block("t", "tmp", "f32", (6,), 6)), beside=[first])
