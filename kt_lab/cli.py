@@ -15,6 +15,7 @@ COMMANDS = {
     "record": ("kt_lab.commands.record", "records whole search spaces on this GPU"),
     "tune": ("kt_lab.commands.tune", "searches on this GPU, confirms and stores the winner"),
     "convert": ("kt_lab.commands.convert", "landscapes to other tuners' files, and back"),
+    "dispatch": ("kt_lab.commands.dispatch", "decides a config per shape, guarded; the table"),
     "recheck": ("kt_lab.commands.recheck", "whether stored winners still hold on this machine"),
     "list": ("kt_lab.commands.listing", "what ships: kernels, workloads, searchers, landscapes"),
     "inspect": ("kt_lab.commands.inspect", "what configs compile to, without a GPU"),
