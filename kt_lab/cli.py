@@ -71,3 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (`| head`) went away; the interpreter must not complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a file or folder that is not there, or not ours to write
+        print(f"kt-lab: {error}", file=sys.stderr)
+        return _USAGE_EXIT
+    except ModuleNotFoundError as error:
+        if (error.name or "kt_lab").startswith("kt_lab"):
+            raise
+        fix = "kt-lab doctor says how to install it"
+        print(f"kt-lab: {chosen} needs {error.name}, which is not there; {fix}", file=sys.stderr)
+        return _USAGE_EXIT

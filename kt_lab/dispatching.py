@@ -167,7 +167,8 @@ def _decide(
         read = {c: t.measurement for c, t in history.readings.items()}
         read |= _measured(runner, [c for c in [incumbent] if c not in read])
         apparent = {c: m.latency_us for c, m in read.items()}
-        rule, launches = spending(apparent.get(incumbent, 1.0), len(history))
+        usual = apparent.get(incumbent) or min(apparent.values(), default=1.0)
+        rule, launches = spending(usual, len(history))
         guarded = guarded_pick(
             runner,
             incumbent=incumbent,
@@ -197,6 +198,8 @@ def _decide(
 
 def _measured(runner, configs: Sequence[Config]) -> dict[Config, Measurement]:
     """Measures configs, so that they are known to be right, and returns those that ran."""
+    while runner.pending:  # what a search left under way when its seconds were over
+        runner.next()
     runner.submit([Proposal(-1 - i, c, origin="incumbent") for i, c in enumerate(configs)])
     found = [runner.next() for _ in configs]
     return {p.config: m for p, m in found if m.status == OK}

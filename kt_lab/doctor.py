@@ -88,6 +88,8 @@ def _package(name: str, wanted: str, extra: str) -> Check:
         found = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return Check(name, _PURPOSES[extra], absent, None, fix)
+    if not found:  # what an installation that was cut off leaves behind
+        return Check(name, _PURPOSES[extra], absent, "a broken installation", fix)
     if satisfies(found, wanted):
         return Check(name, _PURPOSES[extra], True, found)
     return Check(name, _PURPOSES[extra], absent, f"{found}, but kt_lab needs {wanted}", fix)
@@ -165,13 +167,13 @@ def _landscapes() -> Iterator[Check]:
         from kt_lab.landscape import landscapes
 
         found = landscapes()
-    except (ImportError, KtLabError, OSError, ValueError, KeyError) as error:
+        configs = sum(entry.configs for entry in found)
+    except (ImportError, KtLabError, OSError, ValueError, KeyError, TypeError) as error:
         yield Check("landscapes", _EVERYTHING, False, f"unreadable: {error}", fix)
         return
     if not found:
         yield Check("landscapes", _EVERYTHING, False, None, fix)
         return
     gpus = ", ".join(sorted({entry.gpu for entry in found}))
-    configs = sum(entry.configs for entry in found)
     text = f"{len(found)} of {len({e.workload for e in found})} workloads on {gpus}"
     yield Check("landscapes", _EVERYTHING, True, f"{text}, {configs:,} configs")

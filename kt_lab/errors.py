@@ -1,5 +1,6 @@
 """Errors: each states the violated law, the values and the next step."""
 
+import copyreg
 import difflib
 from collections.abc import Iterable
 
@@ -62,3 +63,13 @@ class UnknownName(UsageError):
             f"{kind} must be one of the known names, got {name!r}; {hint}"
             f"known: {', '.join(known) if known else 'none'}"
         )
+
+    def __reduce__(self):
+        """Is pickled with its message: a process of a pool must be able to hand it on."""
+        return copyreg.__newobj__, (type(self), *self.args)
+
+
+def require_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raises UnknownName for the first of some names that is none of the known ones."""
+    if unknown := sorted(set(names) - set(known)):
+        raise UnknownName(kind, unknown[0], set(known))

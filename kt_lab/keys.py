@@ -14,6 +14,7 @@ from typing import Any
 from kt_lab.constraints import Constraint
 from kt_lab.decisions import Winner
 from kt_lab.errors import UnknownName, UsageError
+from kt_lab.space import ParameterSpace
 from kt_lab.trial import Config
 from kt_lab.workload import Kernel, Workload
 
@@ -118,9 +119,25 @@ class Dispatch:
     key: Key
     configs: Mapping[tuple, Config]
 
-    def config(self, workload: Workload, default: Config, *, gpu: str = "") -> Config:
-        """Returns the config of a workload, in its own parameters; on a miss its default."""
-        return carried(self.configs.get(self.key(workload, gpu=gpu), default), default)
+    def config(
+        self,
+        workload: Workload,
+        default: Config,
+        *,
+        gpu: str = "",
+        space: ParameterSpace | None = None,
+    ) -> Config:
+        """Returns the config of a workload, in its own parameters; on a miss its default.
+
+        Args:
+            workload: The shape and dtype.
+            default: What it uses where nothing was decided.
+            gpu: Short name of the GPU, for keys that name it.
+            space: Of the workload: a config of another shape with the same key that is no member,
+                as one that takes ends to be aligned, is a miss.
+        """
+        found = carried(self.configs.get(self.key(workload, gpu=gpu), default), default)
+        return found if space is None or space.contains(found) else default
 
     @classmethod
     def of_winners(

@@ -142,14 +142,14 @@ def _tuned(
             on_trial=on_trial,
             on_interrupt=lambda: interrupted.append(True),
         )
-        search_s = lent.now
+        search_s, ended = kept.now, lent.now  # all parts of the run, and this one
         try:
             confirmation, apparent = _confirm(runner, kept, history, finalists, rule)
         except KeyboardInterrupt:
             interrupted.append(True)
             confirmation, apparent = None, _apparent_us(history)
     runner.sense()
-    winner = winner_of(runner, facts, history, confirmation, apparent, lent.now)
+    winner = winner_of(runner, facts, history, confirmation, apparent, search_s + lent.now - ended)
     return LiveResult(
         history=history,
         confirmation=confirmation,

@@ -151,6 +151,8 @@ def tune_many(
     """
     if k < 1 or not workloads:
         raise UsageError(f"needs k >= 1 and a workload, got k={k}, {len(workloads)} workloads")
+    if budget.trials is not None and budget.trials < k:
+        raise UsageError(f"k configs need trials >= k, got k={k} and trials={budget.trials}")
     space_of = space_of or (lambda w: get_kernel(w.kernel).space(w))
     spaces = [space_of(workload) for workload in workloads]
     space = space or joint_space(spaces)

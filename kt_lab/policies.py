@@ -5,7 +5,6 @@ policy.save("policy.safetensors")
 make_searcher("max_q_dqn", other, seed=1, policy="policy.safetensors", learning=False)
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from kt_lab.provenance import provenance
 from kt_lab.search import make_searcher
 from kt_lab.search.deep_q.policy import Policy
 from kt_lab.search.max_reward import Epsilon
+from kt_lab.trial import CENSORED, OK
 from kt_lab.tune import tune
 
 _FALLING = 0.7  # share of the rounds over which random moves become rare
@@ -43,7 +43,8 @@ def train(
 
     Returns:
         The policy, and what every turn came to: round, workload, epsilon, programs, start_us,
-        best_us and median_us (microseconds; None for nothing right) and failed.
+        best_us and median_us (microseconds, of those that ran to their end; None for none),
+        censored and failed.
     """
     if rounds < 1 or programs < 2 or not arenas:
         raise UsageError(
@@ -82,5 +83,6 @@ def _told(history) -> dict[str, Any]:
         "start_us": history[0].latency_us,
         "best_us": right[0] if right else None,
         "median_us": right[len(right) // 2] if right else None,
-        "failed": sum(not math.isfinite(t.latency_us or math.inf) for t in history),
+        "failed": sum(t.status not in (OK, CENSORED) for t in history),
+        "censored": sum(t.status == CENSORED for t in history),
     }

@@ -1,5 +1,6 @@
 """The roofline of a workload on a GPU: how fast memory and arithmetic allow it to be at best."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,17 +24,20 @@ PEAK_FLOPS = {
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """What a workload costs a GPU at least: the higher of its two floors cannot be beaten.
+    """What a workload costs a GPU: two floors, of which the higher is hard to beat.
+
+    Arithmetic has no way round its floor. That of memory is at the speed of a copy, which a kernel
+    that mostly reads may pass by a tenth, and one whose data stay in the cache by more.
 
     Attributes:
-        bytes_moved: Bytes that must cross device memory.
+        bytes_moved: Bytes that must cross device memory; nan, as everything else: not known.
         flops: Operations of the textbook algorithm.
         bytes_per_s: The GPU's measured copy speed.
         flops_per_s: Its dense peak at the workload's dtype (`PEAK_FLOPS`); None: unknown.
     """
 
-    bytes_moved: int
-    flops: int
+    bytes_moved: float
+    flops: float
     bytes_per_s: float
     flops_per_s: float | None
 
@@ -54,7 +58,7 @@ class Roofline:
 
     @property
     def floor_us(self) -> float:
-        """The higher of the known floors, in microseconds: nothing can be faster."""
+        """The higher of the known floors, in microseconds."""
         return max(self.bytes_us, self.flops_us or 0.0)
 
     @property
@@ -63,7 +67,7 @@ class Roofline:
         return "memory" if self.floor_us == self.bytes_us else "arithmetic"
 
     def share(self, latency_us: float) -> float:
-        """Returns floor / latency, 0..1: 1 is a kernel at its roofline."""
+        """Returns floor / latency: 1 is a kernel at its roofline."""
         return self.floor_us / latency_us
 
 
@@ -71,8 +75,9 @@ def roofline(manifest: Mapping[str, Any]) -> Roofline:
     """Returns the floors of a recorded workload on its GPU, at its measured copy speed.
 
     Args:
-        manifest: A landscape's: bytes_moved, bytes_floor_us, flops, dtype and gpu.
+        manifest: A landscape's: bytes_moved, bytes_floor_us, flops, dtype and gpu. What another
+            tuner recorded has none of the first three.
     """
-    speed = manifest["bytes_moved"] / manifest["bytes_floor_us"] * 1e6
+    known = [manifest.get(n, math.nan) for n in ("bytes_moved", "bytes_floor_us", "flops")]
     peak = PEAK_FLOPS.get(manifest["gpu"], {}).get(manifest["dtype"])
-    return Roofline(manifest["bytes_moved"], manifest["flops"], speed, peak)
+    return Roofline(known[0], known[2], known[0] / known[1] * 1e6, peak)

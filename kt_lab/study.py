@@ -12,6 +12,7 @@ import pandas as pd
 
 from kt_lab import origins, plots, stats
 from kt_lab.baseline import expected_best, landscape_profile, noise_floor
+from kt_lab.errors import UsageError
 from kt_lab.experiment import Experiment, compare_cell
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.runners.replay import judged_us
@@ -63,7 +64,10 @@ def spot_check(
         Per run, as "workload searcher lanes seed", the columns that came out different; an empty
         list means that every column but the searcher's own seconds is equal, bit by bit.
     """
-    chosen = random.Random(seed).sample(experiment.cells(), cells)
+    every = experiment.cells()
+    if not 0 <= cells <= len(every):
+        raise UsageError(f"a check recomputes 0 to {len(every):,} runs, got {cells:,}")
+    chosen = random.Random(seed).sample(every, cells)
     return {
         f"{c.workload} {c.searcher} lanes={c.lanes} seed={c.seed}": compare_cell(runs, c)
         for c in chosen

@@ -52,7 +52,7 @@ class Kernel:
         workloads: The shapes that ship with it.
         space: Builds the search space of a workload; any positive extents are accepted.
         bytes_moved: Bytes that must cross device memory at least: every input read once, the
-            output written once.
+            output written once, and what the algorithm has to read twice, twice.
         flops: Arithmetic operations of the textbook algorithm.
         rtol: Relative tolerance of the correctness check against the reference, unitless.
         atol: Absolute tolerance of the correctness check, in units of the output.

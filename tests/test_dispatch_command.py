@@ -2,14 +2,13 @@
 
 import argparse
 import json
-from functools import partial
 
 import pytest
 
 from kt_lab import cli
 from kt_lab.commands import dispatch as command
 from kt_lab.decisions import winners
-from kt_lab.dispatching import here, stored_dispatch
+from kt_lab.dispatching import stored_dispatch
 from kt_lab.errors import StoreError
 from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.kernels.moe_spaces import published
@@ -50,7 +49,7 @@ def test_shapes_are_decided_stored_and_printed_as_a_table(asked, capsys):
     assert asked(*TUNE, "--device", "1", "--wait", "9") == 0
     said = capsys.readouterr().out
     assert said.count("replaced") == 2
-    assert f"{SHAPES[0]}: 16 configs, process 1\n" in said
+    assert f"{SHAPES[0]}: 16 configs, on the GPU #1\n" in said
     assert "TOKENS  WIDTH" in said
     assert "other values of the key use the default of jagged_rowwise" in said
     assert {key for key, _ in asked.opened} == set(SHAPES)
@@ -114,19 +113,3 @@ def test_a_mistake_is_one_sentence(words, said, monkeypatch, capsys):
     monkeypatch.setattr(command, "gpu_arch", lambda _: None)
     assert cli.main(["dispatch", *words]) == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.gpu
-def test_a_table_is_decided_live_and_still_holds_in_the_next_process(tmp_path, capsys):
-    words = ["softmax/4096x640", "softmax/1000x777", "--trials", "40"]
-    call = partial(cli.main, ["dispatch", *words, "--json", "--directory", str(tmp_path)])
-    assert call() == 0
-    tuned = json.loads(capsys.readouterr().out)
-    stored = ["softmax", "--stored", "--json", "--directory", str(tmp_path)]
-    assert cli.main(["dispatch", *stored]) == 0
-    assert json.loads(capsys.readouterr().out) == tuned
-    assert {tuple(row["key"][:2]) for row in tuned["table"]} == {(4096, 640), (1000, 777)}
-    now = here("softmax")
-    assert now["gpu"] == tuned["gpu"]
-    space = get_kernel("softmax").space(get_workload("softmax/4096x640"))
-    assert all(set(row["config"]) == set(space.names) for row in tuned["table"])

@@ -13,7 +13,7 @@ import pandas as pd
 
 from kt_lab.artifact.recompute import MANIFEST
 from kt_lab.cells import Cell
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, require_known
 from kt_lab.experiment import compare_cell, load_runs
 from kt_lab.publication import publish
 from kt_lab.publication.stored import parts_of
@@ -44,6 +44,7 @@ def recompute(
     """
     told, good = [], True
     studies = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["studies"]
+    require_known("figure or table", only or (), [n for s in studies.values() for n in s["only"]])
     for name, settings in studies.items():
         if not re.fullmatch(r"\w[\w-]*", name):  # it names folders that are made and deleted
             raise UsageError(f"a study's name has letters, digits, _ and -, got {name!r}")

@@ -136,9 +136,17 @@ def _tree(raw: Any) -> ast.FunctionDef:
 
 
 def _read(reference: Callable, outputs: Iterable[str]) -> tuple[str, ...]:
-    """Returns the outputs whose content a reference reads: the kernel works on them in place."""
+    """Returns the outputs whose content a reference reads: the kernel works on them in place.
+
+    Those are all where it does anything with its argument but name tensors of it one by one.
+    """
     tree = _tree(plain(reference))
     found = [n for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
+    argument = next(iter(inspect.signature(plain(reference)).parameters), None)
+    named = {n.value for n in found if isinstance(n.slice, ast.Constant)}
+    uses = {n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == argument}
+    if uses - named:
+        return tuple(outputs)
     passed: set[ast.expr] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in _OUTSIDES:

@@ -14,9 +14,9 @@ import pandas as pd
 
 from kt_lab.cells import recorded
 from kt_lab.comparison import budget_table, draw_all, request, table_text
-from kt_lab.errors import UnknownName, UsageError
+from kt_lab.errors import UnknownName, UsageError, require_known
 from kt_lab.experiment import process_pool
-from kt_lab.landscape import REFERENCE_GPU, Landscape
+from kt_lab.landscape import REFERENCE_GPU, Landscape, landscapes
 from kt_lab.stats.tables import check_searcher
 from kt_lab.studies import FIELD, REFERENCE, SEARCHERS, STUDIES, load_study
 
@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     first = table.iloc[0]
     print(
         f"{first['n_workloads']} workloads of {first['n_kernels']} kernels, {first['n_seeds']} "
-        f"seeds or more each, {first['lanes']} compile lanes\n\n{table_text(table)}"
+        f"seeds or more each, {first['lanes']} compile lanes, on "
+        f"{', '.join(sorted(runs['gpu'].astype(str).unique()))}\n\n{table_text(table)}"
     )
     if args.figures:
         origin = {"command": "compare", "study": args.study}
@@ -65,6 +66,8 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape]]:
             "a comparison needs its reference and at least one other searcher, got searchers "
             f"{', '.join(names)} and reference {args.reference!r}; name it with --reference"
         )
+    if args.gpu:
+        require_known("recorded GPU", [args.gpu], [entry.gpu for entry in landscapes()])
     experiment = request(
         names,
         args.workloads,
@@ -107,4 +110,7 @@ def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None]:
             if name not in known:
                 raise UnknownName("workload", name, known)
         wanted &= runs["workload"].isin(args.workloads) | runs["kernel"].isin(args.workloads)
+    if args.gpu:
+        require_known("GPU of the study", [args.gpu], runs["gpu"].astype(str))
+        wanted &= runs["gpu"] == args.gpu
     return runs[wanted], None

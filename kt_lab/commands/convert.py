@@ -7,6 +7,7 @@ Parquet file with its manifest; any other source is a landscape, by its file or 
 import argparse
 from pathlib import Path
 
+from kt_lab.errors import UsageError
 from kt_lab.formats import conditions, read_cache, read_t4, write_cache, write_t4
 from kt_lab.formats.records import OBJECTIVES
 from kt_lab.landscape import Landscape, load_landscape
@@ -27,6 +28,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--objective", choices=OBJECTIVES, default="times", help="when importing")
 
 
+def _require_apart(target: Path, *, importing: bool) -> None:
+    """Raises UsageError where a manifest and another tuner's file would have one name."""
+    manifest, table = target.with_suffix(".json"), target.with_suffix(".parquet")
+    if importing and manifest.exists() and not table.exists():
+        lost = f"{manifest.name}, which is no landscape's"
+    elif not importing and target == manifest and table.exists():
+        lost = f"the manifest of {table.name}"
+    else:
+        return
+    raise UsageError(
+        f"a landscape is NAME.parquet with its manifest NAME.json, got a target that would write "
+        f"over {lost}; give the target another name than {target.stem}"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Converts, and prints what was saved."""
     read, write = _FORMATS[args.format]
@@ -34,9 +50,11 @@ def run(args: argparse.Namespace) -> int:
         options = {name: getattr(args, name) for name in _OPTIONS}
         if args.conditions:
             options["restrictions"] = conditions(args.conditions)
+        _require_apart(args.target, importing=True)
         landscape = read(args.source, **options)
         saved = landscape.save(args.target)
     else:
+        _require_apart(args.target, importing=False)
         on_disk, key = args.source.endswith(".parquet"), args.source
         landscape = Landscape.load(key) if on_disk else load_landscape(key, gpu=args.gpu)
         saved = write(landscape, args.target)

@@ -107,7 +107,7 @@ class _Opens:
         self._opened[workload.key] += 1
         if not self._args.json:
             number = self._opened[workload.key]
-            print(f"{workload.key}: {space.size:,} configs, process {number}", flush=True)
+            print(f"{workload.key}: {space.size:,} configs, on the GPU #{number}", flush=True)
         return GpuRunner(
             workload,
             space=space,
@@ -146,7 +146,8 @@ def _number(value: float | None, form: str) -> str:
 
 def _print(table: Dispatch, kernel: str, gpu: str | None, args: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = [
-        {"key": list(value), "config": dict(config)} for value, config in table.configs.items()
+        {"key": list(value), "config": dict(config)}
+        for value, config in sorted(table.configs.items(), key=lambda item: item[0])
     ]
     if args.json:
         said = {"kernel": kernel, "gpu": gpu, "key": list(table.key.terms), "table": rows}

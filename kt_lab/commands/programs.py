@@ -28,6 +28,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"schedules must be a readable JSON file, got {args.schedules.name}: {error}"
         ) from None
+    if not isinstance(schedules, dict) or not all(isinstance(s, str) for s in schedules.values()):
+        raise UsageError(
+            "schedules must be a JSON object of texts by workload, got another in "
+            f"{args.schedules.name}"
+        )
     record = write_library(args.to, schedules, name=args.name, threads=args.threads)
     for name, facts in record["functions"].items():
         print(f"{name}: {facts['latency_us']:.4g} us, deviation {facts['deviation']:.1e}")

@@ -25,6 +25,7 @@ from kt_lab.experiment import process_pool
 from kt_lab.provenance import provenance
 from kt_lab.search import features, posterior, scout
 from kt_lab.stats.budgets import judged_ratios
+from kt_lab.stats.intervals import log_ratio
 from kt_lab.stats.significance import holm, signed_ranks
 from kt_lab.study import levels
 
@@ -220,7 +221,7 @@ def paired(
         wide = logs.mean().unstack("searcher").groupby(level="kernel").mean()
         here = []
         for name in (n for n in variants if n in wide.columns and n != WHOLE):
-            apart = (wide[name] - wide[WHOLE]).to_numpy()
+            apart = log_ratio(wide[name].to_numpy(), wide[WHOLE].to_numpy())
             test = signed_ranks(apart)
             facts = {"budget": float(budget), "variant": name, "says": variants[name].says}
             ends = {"ratio": "estimate", "low": "low", "high": "high"}

@@ -16,14 +16,14 @@ import pandas as pd
 
 from kt_lab.cells import Cell, recorded, run_cell
 from kt_lab.evidence.resuming import Rows, columns, rows_of, short
-from kt_lab.evidence.sizes import add_effort
+from kt_lab.evidence.sizes import add_effort, recordings
 from kt_lab.experiment import process_pool
-from kt_lab.landscape import landscapes
 from kt_lab.plots.forest import plot_budgets
 from kt_lab.plots.style import searcher_style
 from kt_lab.provenance import provenance
 from kt_lab.stats.budgets import judged_ratios
 from kt_lab.stats.curves import incumbent_curves, step_values
+from kt_lab.stats.intervals import log_ratio
 from kt_lab.stats.significance import holm, signed_ranks
 from kt_lab.study import levels
 
@@ -67,9 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Searches every landscape with every searcher; goes on where it was stopped."""
-    entries = [e for e in landscapes() if e.kernel in args.kernels and e.gpu == args.gpu]
-    if args.workloads:
-        entries = [e for e in entries if e.workload in args.workloads]
+    entries = recordings(args.gpu, args.kernels, args.workloads)
     facts = {
         name: getattr(args, name) for name in ("gpu", "searchers", "seeds", "trials", "lanes")
     }
@@ -81,9 +79,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     means = ratios(table)
     means = means[means["scope"] == "geomean"].dropna(axis="columns", how="all")
     rows.result["means"] = means.to_dict("records")
-    rows.result["paired"] = [
-        row for budget in BUDGETS[2:] if budget <= args.trials for row in paired(table, budget)
-    ]
+    told = [b for b in BUDGETS[2:] if b <= args.trials and FLAGSHIP in args.searchers]
+    rows.result["paired"] = [row for budget in told for row in paired(table, budget)]
     return rows.result
 
 
@@ -197,7 +194,7 @@ def paired(table: pd.DataFrame, budget: float) -> list[dict[str, Any]]:
     logs = np.log(at["judged_us"]).groupby([at["kernel"], at["workload"], at["searcher"]]).mean()
     wide = logs.unstack("searcher").groupby(level="kernel").mean()
     rows = [
-        {"budget": budget, "peer": name} | signed_ranks((wide[FLAGSHIP] - wide[name]).to_numpy())
+        {"budget": budget, "peer": name} | signed_ranks(log_ratio(wide[FLAGSHIP], wide[name]))
         for name in wide.columns
         if name != FLAGSHIP
     ]
@@ -232,8 +229,8 @@ def targets(table: pd.DataFrame, *, searcher: str = FLAGSHIP) -> pd.DataFrame:
 
     Returns:
         A row per budget with a target: budget, target, ratio (geomean over workloads of the
-        median over seeds), p90 and worst (of any seed, on the worst workload), reached (share of
-        workloads whose median is at the target, or near their noise floor).
+        median over seeds), p90 and worst (of any seed, on the worst workload), met (share of
+        workloads whose median is at the target), reached (the same, or near their noise floor).
     """
     own = table[table["searcher"] == searcher]
     own = own.assign(ratio=own["judged_us"] / own["optimum_us"])
@@ -252,6 +249,7 @@ def targets(table: pd.DataFrame, *, searcher: str = FLAGSHIP) -> pd.DataFrame:
                 "ratio": float(np.exp(np.log(medians).mean())),
                 "p90": float(groups["ratio"].quantile(0.9).max()),
                 "worst": float(at["ratio"].max()),
+                "met": float((medians <= target).mean()),
                 "reached": float((medians <= allowed).mean()),
             }
         )

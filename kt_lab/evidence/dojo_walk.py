@@ -1,5 +1,6 @@
 """A learned policy at work: its greedy game on one program, move by move."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,13 +36,17 @@ def walk_table(
             break
         values = network.predict(pairs(space.encode([at])[0], space.encode(near), n / moves))
         best = int(values.argmax())
-        if n and values[best] < rows[-1]["speedup"]:
+        got = rows[-1]["speedup"]
+        worth = math.log2(1 + got) if policy.facts["reward"] == "log" else got
+        if n and policy.facts["rule"] == "max" and values[best] < worth:
             break  # stopping is worth more
         move, at = _last(at, near[best]), near[best]
         seen.add(space.key(at))
         found = measure(at)
         speedup = start_us / found if found else 0.0
         rows.append({"move": move, "latency_us": found, "speedup": speedup, "value": values[best]})
+        if not found:
+            break  # a failure ends the game
     return pd.DataFrame(rows)
 
 

@@ -100,9 +100,10 @@ def _tvm(result: Mapping[str, Any]) -> str:
     claim = "" if result["trials"] >= ENOUGH else f" (too few to claim a win: {ENOUGH} are)"
     names = ", ".join(player.replace("+", " + ") for player in result["players"])
     said = (
-        f"Beside TVM {result['tvm']}, everything searched and timed on one machine: {names} and "
+        f"Beside TVM {result['tvm']}, all of a row searched and timed on one machine: {names} and "
         f"MetaSchedule measured {result['trials']} programs each{claim}, MetaSchedule fewer where "
-        f"it has no more; `best` is what read fastest while ours searched. {_without(result)}"
+        f"it has no more; `best` is what read fastest while ours searched. {_mixed(result)}"
+        f"{_without(result)}"
     )
     means = [
         [
@@ -117,6 +118,24 @@ def _tvm(result: Mapping[str, Any]) -> str:
     ]
     heads = ["latency ratio to tuned TVM", "threads", "operators", "geomean [95 %]", "lost"]
     return "\n\n".join([said, grid(heads, means), _tvm_rows(result)])
+
+
+def _mixed(result: Mapping[str, Any]) -> str:
+    """Says which rows were measured otherwise than most; "" if none were."""
+    rows = result["rows"]
+    names = [row["tuning"].get("target", {}).get("mcpu") for row in rows]
+    usual = max(set(names), key=names.count)
+    parts = [
+        f"{names.count(name)} of {len(rows)} rows are of another CPU ({name}, as LLVM calls it)."
+        for name in sorted({n for n in names if n} - {usual})
+    ]
+    if own := sum("build_limit_s" not in row["tuning"] for row in rows):
+        parts.append(
+            f"{own} rows of cache size were timed earlier, every program on buffers of its own "
+            "and MetaSchedule's builds ended after 30 s; in the others all share buffers, and "
+            "builds have 120 s."
+        )
+    return " ".join([*parts, ""])
 
 
 def _without(result: Mapping[str, Any]) -> str:
@@ -216,7 +235,11 @@ def _carried(result: Mapping[str, Any], *, same: bool = False) -> str:
     ]
     for player in dict.fromkeys(row["player"] for row in rows):
         cells = [table.loc[(name, budget, player)] for name, budget in shown]
-        told = [f"{c['median']:.2f} ({c['low']:.2f} to {c['high']:.2f})" for c in cells]
+        told = [
+            f"{c['median']:.2f} ({c['low']:.2f} to {c['high']:.2f})"
+            + (f", {c['seeds']:.0f} seeds" if c["seeds"] < table["seeds"].max() else "")
+            for c in cells
+        ]
         lines.append(f"| {player} | {' | '.join(told)} |")
     return "\n".join(lines)
 

@@ -18,9 +18,8 @@ import pandas as pd
 from kt_lab.cells import Cell, recorded, run_cell
 from kt_lab.evidence.cold import KERNELS
 from kt_lab.evidence.resuming import Rows, short
-from kt_lab.evidence.sizes import add_effort
+from kt_lab.evidence.sizes import add_effort, recordings
 from kt_lab.experiment import process_pool
-from kt_lab.landscape import landscapes
 from kt_lab.plots.captions import counted
 from kt_lab.provenance import provenance
 from kt_lab.stats.curves import incumbent_curves
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Reads every landscape through; goes on where it was stopped."""
-    entries = [e for e in landscapes() if e.kernel in args.kernels and e.gpu == args.gpu]
+    entries = recordings(args.gpu, args.kernels)
     facts = {name: getattr(args, name) for name in ("gpu", "seeds", "lanes")}
     rows = Rows(args.out, facts, provenance(), again=args.again)
     with process_pool(args.workers) as pool:

@@ -73,8 +73,9 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
 
     Returns:
         Columns workload, gpu, searcher, budget, median, low and high (quartiles over seeds), p90,
-        worst, close (share of runs within 1 % in the end), close_s (median seconds until then,
-        inf: half of the runs never), the best on average in the end first.
+        worst, close (share of runs that were within 1 %, or the noise
+        floor, at any time), close_s (median seconds until then, inf: half of the runs never), the
+        best on average in the end first.
     """
     found = judged(result)
     found["ratio"] = found["judged_us"] / found["optimum_us"]
@@ -102,7 +103,7 @@ def report(result: Mapping[str, Any]) -> str:
             f"{result['seeds']} seeds, {result['lanes']} compile lanes; median (quartiles).",
             "",
             f"| latency / optimum after | {' | '.join(f'{b} trials' for b in budgets)} | "
-            "p90 | worst seed | within 1 % | s until then |",
+            "p90 | worst seed | close | s until then |",
             "| --- " * (len(budgets) + 5) + "|",
         ]
         for name in dict.fromkeys(here["searcher"]):

@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.cells import Cell, recorded, run_cell
+from kt_lab.errors import require_known
 from kt_lab.experiment import process_pool
-from kt_lab.landscape import Landscape
+from kt_lab.landscape import Landscape, LandscapeEntry, landscapes
 from kt_lab.provenance import provenance
 from kt_lab.runners.replay import judged_us
 from kt_lab.space import ParameterSpace
@@ -66,6 +67,22 @@ def add_effort(
     parser.add_argument("--trials", type=int, default=trials)
     parser.add_argument("--lanes", type=int, default=lanes)
     parser.add_argument("--workers", type=int, default=2, help="processes")
+
+
+def recordings(
+    gpu: str, kernels: Sequence[str], workloads: Sequence[str] | None = None
+) -> list[LandscapeEntry]:
+    """Returns the shipped landscapes of kernels on a GPU, or some of them.
+
+    Raises:
+        UnknownName: One of the kernels, or of the workloads, is not recorded there.
+    """
+    here = [entry for entry in landscapes() if entry.gpu == gpu]
+    require_known(f"kernel recorded on {gpu}", kernels, {e.kernel for e in here})
+    found = [e for e in here if e.kernel in kernels]
+    wanted = set(workloads or (e.workload for e in found))
+    require_known(f"workload recorded on {gpu}", wanted, {e.workload for e in found})
+    return [e for e in found if e.workload in wanted]
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -141,7 +158,7 @@ def search(
         space; budgets; search_s, the searcher's own seconds a trial.
     """
     optimum_us = recorded(workload, gpu).optimum_us
-    budgets = [budget for budget in BUDGETS if budget <= trials]
+    budgets = [*(budget for budget in BUDGETS if budget < trials), trials]
     found, seconds = [], []
     for seed in range(seeds):
         cell = Cell(workload, gpu, searcher, searcher, (), lanes, seed, trials, None)

@@ -84,7 +84,7 @@ class Bench:
 
     def journal(self, folder: Path, part: int, facts: Mapping[str, Any], runs: Any) -> None:
         """Writes one journal of some runs."""
-        with Journal(folder / f"{NAME}{f'.{part}' if part else ''}.jsonl") as kept:
+        with Journal(folder / f"{NAME}{f'+{part}' if part else ''}.jsonl") as kept:
             kept.append({"facts": facts})
             for at in runs:
                 kept.append({"claim": self.records[at]["cell"], "of": self.records[at]["of"]})

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--operators", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["cache", "memory"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--trials", type=int, default=64, help="that each side measures")
+    parser.add_argument("--trials", type=int, default=64, help="of each player and MetaSchedule")
     parser.add_argument("--players", nargs="+", default=list(PLAYERS), metavar="PLAYER")
     parser.add_argument("--seed", type=int, default=0, help="of MetaSchedule; ours have 0")
     parser.add_argument("--visits", type=int, default=2, help="in fresh processes")
@@ -233,6 +233,8 @@ def _verdict(mean: Mapping[str, Any], trials: int) -> str:
     """Words what a mean shows of tuned TVM, and no more."""
     if mean["reference"] != TUNED:
         return ""
+    if mean["workloads"] < 2:
+        return ": one workload shows nothing"
     if mean["high"] < 1:
         enough = trials >= ENOUGH
         return ": a win" if enough else f"; no win is claimed of {trials} < {ENOUGH} trials"

@@ -62,7 +62,8 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for mode in dict.fromkeys(row["mode"] for row in rows):
         own = [r for r in rows if r["mode"] == mode and (r["workload"], r["gpu"]) in cold]
         for at in _budgets(own) if mode != "cold" else ():
-            ratios = [r["ratios"][at] / cold[r["workload"], r["gpu"]][at] for r in own]
+            pairs = [(r["ratios"][at], cold[r["workload"], r["gpu"]][at]) for r in own]
+            ratios = [1.0 if one == other else one / other for one, other in pairs]
             mean = _mean(own, ratios)
             numbers = {"ratio": mean.estimate, "low": mean.low, "high": mean.high}
             found.append({"mode": mode, "budget": own[0]["budgets"][at]} | numbers)

@@ -36,6 +36,7 @@ def landscape_of(
     kernel: Any = None,
     workload: Any = None,
     gpu: Any = None,
+    protocol: Mapping[str, str] | None = None,
 ) -> Landscape:
     """Returns the landscape of one file's records; `read_cache` tells the options.
 
@@ -50,6 +51,7 @@ def landscape_of(
         kernel: Name of the kernel.
         workload: Its name within the kernel.
         gpu: The GPU; if nothing is left of it as a name, the file's name.
+        protocol: How its samples were taken, where the file says so.
     """
     if objective not in OBJECTIVES:
         raise UsageError(f"objective must be {' or '.join(OBJECTIVES)}, got {objective!r}")
@@ -60,7 +62,8 @@ def landscape_of(
     default = default or configs[int((table["status"] == OK).argmax())]
     space, told = space_of(axes, configs, restrictions=restrictions, default=default)
     table[[f"p_{name}" for name in space.names]] = space.rows(configs)
-    protocol = {"name": f"{facts['format']}/{objective}", "rules": OBJECTIVES[objective]}
+    if protocol is None or objective == "time":
+        protocol = {"name": f"{facts['format']}/{objective}", "rules": OBJECTIVES[objective]}
     manifest = {
         "kernel": kernel,
         "workload": f"{kernel}/{named(workload)}",
@@ -69,7 +72,7 @@ def landscape_of(
         "source": where,
         "space": space.describe(),
         "fingerprint": space.fingerprint,
-        "protocol": protocol,
+        "protocol": dict(protocol),
         "visits": visits,
         "flush_us": 0.0,
         "contention": None,
@@ -181,4 +184,8 @@ def told_by(landscape: Landscape) -> dict[str, Any]:
 def hints(found: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns the options of `read_cache` that a file tells under kt_lab's name, if it has it."""
     own = member({OWN: {}, **found}, OWN, dict, where)
-    return {k: own[k] for k in ("default", "kernel", "workload", "gpu") if own.get(k)}
+    told = {k: own[k] for k in ("default", "kernel", "workload", "gpu") if own.get(k)}
+    if own.get("protocol") is None:
+        return told
+    protocol = member(own, "protocol", dict, where)
+    return told | {"protocol": {n: member(protocol, n, str, where) for n in ("name", "rules")}}

@@ -18,6 +18,7 @@ from kt_lab.moe_study import fences, layouts, same_launch, sharing, speedups, tu
 from kt_lab.moe_study.picks import judged_draws, picks
 from kt_lab.moe_study.recorded import (
     CAST,
+    COLUMNS,
     COLWISE,
     JAGGED,
     REDUCTION,
@@ -36,7 +37,8 @@ _ALIKE = 0.03  # difference of log speedups up to which they count as the same, 
 # published one: 1.14 is not 1.05, but 1.99 is about 2.14
 _FACTOR = 1.5  # between two ratios of other kinds that count as alike
 _PROGRAMS = {8: 4, 16: 8, 24: 12, 45: 15}  # configs -> programs, as counted by cross-compilation
-_PROGRAMS_36 = {REDUCTION: 12, ROWWISE: 18, COLWISE: 18}
+# Lists of as many configs that come to other numbers.
+_OTHERWISE = {(REDUCTION, 36): 12, (ROWWISE, 36): 18, (COLWISE, 36): 18, (COLUMNS, 8): 8}
 _WITHOUT_ORIGINAL = "pr3972"
 _Told = tuple[str, str]
 
@@ -172,7 +174,9 @@ def _experts(study: _Study) -> _Told:
     for name in ("", WIDE):
         # The cast's key names no argument: what it shares says nothing of the experts.
         table = study.regrets([k for k in WEIGHTS if k != CAST], name, ())
-        shared[name] = table[table["shares_original"]]
+        table = table[table["shares_original"]]
+        experts = [table[at].str.split("x").str[0].astype(int) for at in ("tuned", "workload")]
+        shared[name] = table[(experts[0] == 1) & (experts[1] > 1)]
     if not len(shared[""]):
         return "no two shapes share torchao's key", OPEN
     worst = {name: table["regret"].max() for name, table in shared.items()}
@@ -198,7 +202,7 @@ def _duplicates(study: _Study) -> _Told:
     counts = same_launch.distinct_counts(study.found)
     counts = counts[counts["configs"] > 3].drop_duplicates(["kernel", "configs"])
     wanted = [
-        _PROGRAMS_36.get(r.kernel) if r.configs == 36 else _PROGRAMS.get(r.configs)
+        _OTHERWISE.get((r.kernel, r.configs), _PROGRAMS.get(r.configs))
         for r in counts.itertuples()
     ]
     pairs = sorted(set(zip(counts["configs"], counts["launches"], strict=True)))

@@ -47,7 +47,9 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     COLWISE: {ORIGINAL: Key(("TOKENS",)), MERGED: Key(("TOKENS", "GROUPS")), MENDED: _GROUPS},
     BLOCKS: {ORIGINAL: Key(("K",)), MENDED: Key(("next_power_of_two(M)", "K", "dtype"))},
 }
-"""Keys by kernel: torchao's, what pull request 3952 merged, and all that a launch depends on."""
+"""Keys by kernel: torchao's, what pull request 3952 merged, and a longer one.
+
+What that leaves out, skew and alignment of the groups, shares one pick too."""
 
 
 def crossed(found: Sequence[Landscape], name: str) -> pd.DataFrame:

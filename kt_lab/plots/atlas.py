@@ -81,7 +81,7 @@ def plot_tails(tails: pd.DataFrame, *, most: float = 10.0) -> Figure:
                 where="post",
                 color=COLORS[place % len(COLORS)],
                 linestyle=DASHES[gpus.index(gpu) % len(DASHES)],
-                linewidth=0.9,
+                linewidth=_width(place),
                 label=short(workload) if gpu == gpus[0] or len(gpus) == 1 else None,
             )
         set_ratio_axis(ax.xaxis, 1.0, most, log=True, most=5)
@@ -89,7 +89,10 @@ def plot_tails(tails: pd.DataFrame, *, most: float = 10.0) -> Figure:
         ax.set_ylim(low, 1.2)
         ax.grid()
         ax.set_title(kernel)
-        shown = [Line2D([], [], color=COLORS[i % len(COLORS)]) for i in range(len(shapes))]
+        shown = [
+            Line2D([], [], color=COLORS[i % len(COLORS)], linewidth=_width(i))
+            for i in range(len(shapes))
+        ]
         ax.legend(shown, map(short, shapes), loc="lower right", fontsize=SMALL, handlelength=1)
     fig.supxlabel("latency / optimum")
     fig.supylabel("share of configs at least as fast")
@@ -100,6 +103,11 @@ def plot_tails(tails: pd.DataFrame, *, most: float = 10.0) -> Figure:
         ]
         legend_above(fig, lines)
     return fig
+
+
+def _width(place: int) -> float:
+    """Returns a line's width: shapes beyond the colours are drawn thick."""
+    return 0.9 + 1.2 * (place // len(COLORS))
 
 
 def caption_tails(tails: pd.DataFrame) -> str:

@@ -110,7 +110,7 @@ def caption_carry_over(carry: pd.DataFrame, *, kernel: str, top: int = 10) -> st
             f"of another in the median, and {worst['best_ratio']:.2f} times from "
             f"{worst['source']} to {worst['target']} at worst"
         )
-    tried = others["top_ratio"][np.isfinite(others["top_ratio"])]
+    tried = finite["top_ratio"][np.isfinite(finite["top_ratio"])]  # of the same pairs
     gain = f"; trying its {top} best there leaves {tried.median():.2f} times" if len(tried) else ""
     return (
         f"{kernel}, {counted(carry['source'].nunique(), 'landscape')}: {cost}{gain}. "

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from kt_lab.plots.captions import counted, listed
+from kt_lab.plots.captions import counted, listed, spread
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import (
     INK,
@@ -158,7 +158,7 @@ def caption_players(table: pd.DataFrame) -> str:
     means = ends.agg(_geometric_mean).sort_values()
     told = [f"{searcher_style(n).label} {v:.2f}" for n, v in means.items() if np.isfinite(v)]
     operators = counted(table["workload"].nunique(), "operator")
-    seeds = counted(int(table["seeds"].max()), "seed")
+    seeds = spread(table["seeds"].min(), table["seeds"].max(), "seed")
     return (
         f"Latency of the best program so far over the best that anybody found, on {operators}, "
         f"against different programs compiled; failures count. Median and quartiles of {seeds}; "

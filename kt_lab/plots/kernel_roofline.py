@@ -34,12 +34,16 @@ def plot_kernel_roofline(points: pd.DataFrame) -> Figure:
     gpus, rows = sorted(points["gpu"].astype(str).unique()), row_names(points)
     fig = new_figure()
     narrow = is_narrow_figure(fig)
-    fig.set_figheight((3.4 if narrow else 1.2) + 0.17 * max(len(rows), 4))
-    if narrow:
+    bare = not (points["intensity"] > 0).any()  # no arithmetic: there are shares, and no roof
+    fig.set_figheight((3.4 if narrow and not bare else 1.2) + 0.17 * max(len(rows), 4))
+    if bare:
+        shares = fig.subplots()
+    elif narrow:
         roof, shares = fig.subplots(2, 1, height_ratios=[1.4, 0.35 + 0.17 * len(rows)])
     else:
         roof, shares = fig.subplots(1, 2, width_ratios=[1, 1])
-    _draw_roofs(roof, points, gpus)
+    if not bare:
+        _draw_roofs(roof, points, gpus)
     for y, (workload, gpu, _) in enumerate(rows):
         shares.axhline(y, color="#e3e3e3", lw=0.5, zorder=0)
         for point in of_landscape(points, workload, gpu).itertuples():
@@ -77,8 +81,9 @@ def caption_kernel_roofline(points: pd.DataFrame) -> str:
         f"{sources(points)} under the roof of each GPU: the copy bandwidth measured in the same "
         f"recording and {peak}. The best configs reach {low['share']:.0%} "
         f"({short(str(low['workload']))} on {low['gpu']}) to {high['share']:.0%} "
-        f"({short(str(high['workload']))} on {high['gpu']}) of it. Each byte is counted once: "
-        "what stays in the cache may pass the roof, and short workloads pay for the launch."
+        f"({short(str(high['workload']))} on {high['gpu']}) of it. Each byte is counted once, at "
+        "a copy's speed: what mostly reads or stays in the cache may pass the roof, and short "
+        "workloads pay for the launch."
     )
 
 

@@ -11,11 +11,14 @@ from kt_lab.stats.tables import check_columns
 
 _LOOKS = (("o", "#0173B2"), ("s", "#DE8F05"), ("v", "#949494"), ("*", "#029E73"))
 _AROUND = 5.0  # times the intensity, to both sides: what matters is the distance to the roof
-_COLUMNS = ("label", "intensity", "flops_per_s", "peak_bytes_per_s", "peak_flops_per_s")
+_PEAKS = ("peak_bytes_per_s", "peak_flops_per_s")
+_COLUMNS = ("label", "intensity", "flops_per_s", "bytes_share", *_PEAKS)
 
 
 def plot_roofline(points: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draws configs of one workload under the roof that memory and arithmetic build.
+
+    Of a workload without arithmetic, shares of the copy speed.
 
     Args:
         points: From `kt_lab.stats.roofline_points`; of more than four configs looks repeat.
@@ -24,6 +27,8 @@ def plot_roofline(points: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     check_columns(points, _COLUMNS, what="points")
     ax = new_figure(height=1.9).subplots() if ax is None else ax
     intensity, speed = points["intensity"].iloc[0], points["peak_bytes_per_s"].iloc[0]
+    if not intensity > 0:
+        return _draw_shares(ax, points)
     peak = points["peak_flops_per_s"].iloc[0]
     ridge = peak / speed if np.isfinite(peak) else np.inf
     x = np.geomspace(intensity / _AROUND, intensity * _AROUND, 200)
@@ -61,13 +66,26 @@ def plot_roofline(points: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def _draw_shares(ax: Axes, points: pd.DataFrame) -> Axes:
+    """Draws the share of the copy speed that each config reaches, where there is no arithmetic."""
+    for number, point in enumerate(points.itertuples()):
+        marker, color = _LOOKS[number % len(_LOOKS)]
+        ax.plot([point.bytes_share], [number], marker, color=color, linestyle="none")
+    ax.axvline(1.0, color=INK, linewidth=1.0)
+    ax.set_yticks(range(len(points)), points["label"])
+    ax.set_ylim(len(points) - 0.5, -0.5)
+    ax.set_xlim(0, max(1.05, points["bytes_share"].max() * 1.05))
+    ax.set_xlabel("share of the copy speed")
+    return ax
+
+
 def caption_roofline(points: pd.DataFrame) -> str:
     """Returns the caption of `plot_roofline`, from its data."""
     first = points.iloc[0]
     shares = [f"{p.label} {p.bytes_share:.0%}" for p in points.itertuples()]
     flops = [f"{p.label} {p.flops_share:.1%}" for p in points.itertuples()]
     roof = f"{first['workload']} on {first['gpu']} under the roof of the measured copy speed"
-    if np.isnan(first["peak_flops_per_s"]):
+    if np.isnan(first["peak_flops_per_s"]) or not first["intensity"] > 0:
         return f"Configs of {roof}. Share of the bytes floor: {listed(shares)}."
     return (
         f"Configs of {roof} and the dense peak of its data sheet. Share of the bytes floor: "

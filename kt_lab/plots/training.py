@@ -55,6 +55,7 @@ def caption_training(table: pd.DataFrame) -> str:
     return (
         f"One network trained on {counted(table['workload'].nunique(), 'workload')} in {turns} "
         f"of up to {int(table['programs'].max())} programs each; the share of random moves falls "
-        f"from {first:.2f} to {last:.2f}. Best and median latency of a turn's programs, against "
-        "the start program; programs met before are read again, not measured again."
+        f"from {first:.2f} to {last:.2f}. Best latency of a turn's programs, and the median of "
+        "those that ran to their end (the rest were too slow or failed), against the start "
+        "program; programs met before are read again, not measured again."
     )

@@ -265,7 +265,8 @@ def _chunk(draft: Draft, threads: int, region_us: float) -> None:
     for at, node in list(scopes(draft.program)):
         flat = all(isinstance(op, Op) for op in node.body)
         shallow = all(node_at(draft.program, at[:n]).extent == 1 for n in range(1, len(at)))
-        if flat and shallow and work_us(draft.program, at) > region_us:
+        wide = node.extent >= threads
+        if flat and shallow and wide and work_us(draft.program, at) > region_us:
             part = divisor(node.extent, min(_CHUNK, node.extent // threads))
             if part >= LANES:
                 draft.play("split", at, part)

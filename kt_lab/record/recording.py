@@ -91,7 +91,7 @@ class Recording:
                 for visit in range(1, self.options.visits + 1):  # the last of disturbed ones
                     self._later_visit(visit)
             self._compare()
-            if self.options.contention and not self._state.contention and not self.out_of_time:
+            if self.options.contention and not self._state.curved and not self.out_of_time:
                 with self._workers("compile", max(workers, cores), target) as compiling:
                     self._recompile(compiling, facts["sms"], counts={1, 4, max(workers, cores)})
             self._take_facts()
@@ -102,9 +102,11 @@ class Recording:
         task = {"do": "facts", "protocol": self.options.protocol}
         found = {lane.device: ask(lane.timing, task) for lane in self._lanes}
         require_one_kind({device: facts["slug"] for device, facts in found.items()})
+        first = next(iter(found.values()))
+        self._write(self._state.about_to(self.workloads, first, self.options.protocol))
         for device, facts in found.items():
             self._write({"kind": "facts", "device": device, "facts": facts})
-        return next(iter(found.values()))
+        return first
 
     def _workers(
         self, service: str, count: int, settings: Mapping[str, Any], more: Mapping[str, str] = {}
@@ -263,6 +265,7 @@ class Recording:
             self._submit_again(compiling, good[i], sms)
         while compiling.next():
             pass
+        self._write({"kind": "recompiling"})
         for workers in sorted(n for n in counts if n <= compiling.limit):
             full, compiling.limit = compiling.limit, workers
             for i in picked:
@@ -276,6 +279,7 @@ class Recording:
                 done += 1
                 self._progress(f"contention at {workers} workers", done, len(picked))
             compiling.limit = full
+        self._write({"kind": "recompiled"})
 
     def _submit_again(self, compiling: Workers, specialisation: str, sms: int) -> None:
         key, at = self._jobs[specialisation][0]

@@ -1,10 +1,14 @@
 """What a recording is asked to do, how far it is, and what its journal knows."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import StoreError, UsageError
+from kt_lab.kernels import get_kernel, get_workload
+from kt_lab.provenance import kernel_source
 from kt_lab.runners.repetitions import Repetitions
 from kt_lab.trial import OK
 
@@ -105,6 +109,8 @@ class State:
     best_us: dict[str, float] = field(default_factory=dict)
     grids: dict[str, list[str]] = field(default_factory=dict)  # workload -> grid of each config
     failures: int = 0  # specialisations that did not compile
+    about: dict[str, Any] = field(default_factory=dict)  # what all readings are of
+    recompiled: bool | None = None  # the contention curve is whole; None: older journals
     jobs: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     def pairs(self, key: str) -> list[tuple[str, int]]:
@@ -116,6 +122,31 @@ class State:
         found = [self.visits.get((key, at, v), {}).get("samples_us") for v in range(visits)]
         medians = [float(np.median(samples)) for samples in found if samples]
         return len(medians) == visits and max(medians) > DISTURBED * min(medians)
+
+    @property
+    def curved(self) -> bool:
+        """Whether the contention curve is whole."""
+        return bool(self.contention) if self.recompiled is None else self.recompiled
+
+    def about_to(self, keys: Iterable[str], facts: Mapping[str, Any], protocol: str) -> dict:
+        """Returns the record of what readings to come are of and how they will be taken.
+
+        Raises:
+            StoreError: Earlier ones in the journal are of something else.
+        """
+        now = {"GPU": facts["slug"], "Triton": facts.get("triton"), "protocol": protocol}
+        for work in map(get_workload, keys):
+            kernel = get_kernel(work.kernel)
+            now[work.key] = f"{kernel.space(work).fingerprint} {kernel_source(kernel)}"
+        first = self.facts[0]["facts"] if self.facts else facts
+        then = self.about or {"GPU": first["slug"], "Triton": first.get("triton")}
+        if changed := [n for n, value in now.items() if then.get(n, value) != value]:
+            told = "; ".join(f"{n} is {now[n]} and was {then[n]}" for n in changed)
+            raise StoreError(
+                "a recording goes on in a journal of the same GPU, Triton, protocol, spaces and "
+                f"kernel sources, got another: {told}; record into another --directory"
+            )
+        return {"kind": "about", "about": now}
 
     def take(self, record: dict) -> None:
         """Takes in one record of the journal."""
@@ -132,8 +163,14 @@ class State:
                 if samples:
                     name, median = record["workload"], float(np.median(samples))
                     self.best_us[name] = min(median, self.best_us.get(name, median))
+            case "about":
+                self.about |= record["about"]
+            case "recompiling":  # what an earlier part began and did not end counts no more
+                self.contention, self.recompiled = [], False
             case "contention":
                 self.contention.append(record)
+            case "recompiled":
+                self.recompiled = True
             case "control":
                 self.controls.append(record)
             case "compare":

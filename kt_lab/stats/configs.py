@@ -10,7 +10,7 @@ import pandas as pd
 
 from kt_lab.landscape import Landscape
 from kt_lab.roofline import Roofline, roofline
-from kt_lab.stats.occupancy import Occupancy, occupancy
+from kt_lab.stats.occupancy import LIMITS, Occupancy, occupancy
 from kt_lab.stats.slices import UNRECORDED, value_text, visit_medians_us
 from kt_lab.trial import OK, Config
 
@@ -36,7 +36,7 @@ class ConfigFacts:
         spills: 32-bit words a thread spills.
         shared_bytes: Shared memory of a program.
         programs: In the launch's grid.
-        occupancy: Theoretical; None where registers or num_warps are unknown.
+        occupancy: Theoretical; None where registers, num_warps or the GPU's limits are unknown.
         roofline: The workload's floors on this GPU.
     """
 
@@ -184,13 +184,15 @@ def _occupancy(
     capability = str(landscape.manifest.get("facts", [{}])[0].get("capability", ""))
     known = {name: _whole(facts.get(name)) for name in ("registers", "shared_bytes")}
     known["warps"] = _whole(config.get("num_warps"))
-    if None in known.values() or not capability:
+    if None in known.values() or capability not in LIMITS:
         return None
     return occupancy(**known, capability=capability)
 
 
 def _programs(grid: Any) -> int | None:
-    return math.prod(map(int, grid.split("x"))) if isinstance(grid, str) and grid else None
+    if not isinstance(grid, str) or not grid:
+        return None
+    return math.prod(map(int, grid.split()[0].split("x")))
 
 
 def _whole(value: Any) -> int | None:

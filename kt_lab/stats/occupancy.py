@@ -14,7 +14,7 @@ _MOST_REGISTERS = 255  # of a thread
 
 # Warps, blocks and bytes of shared memory of a multiprocessor, by compute capability. CUDA C++
 # Programming Guide, "Technical Specifications per Compute Capability".
-_LIMITS = {
+LIMITS = {
     "8.0": (64, 32, 164 * 1024),
     "8.6": (48, 16, 100 * 1024),
     "8.9": (48, 24, 100 * 1024),
@@ -71,14 +71,14 @@ def occupancy(
         in units of 256 within each of four partitions; shared memory in units of 128 bytes, and
         1 KiB of each block is reserved by the system (capability 8.0 and later).
     """
-    if capability not in _LIMITS:
-        raise UnknownName("compute capability", capability, _LIMITS)
+    if capability not in LIMITS:
+        raise UnknownName("compute capability", capability, LIMITS)
     if not (0 <= registers <= _MOST_REGISTERS and 1 <= warps <= 32 and shared_bytes >= 0):
         raise UsageError(
             "a kernel must have 0..255 registers a thread, 1..32 warps and >= 0 bytes of shared "
             f"memory, got registers={registers}, warps={warps}, shared_bytes={shared_bytes}"
         )
-    most_warps, most_blocks, shared = _LIMITS[capability]
+    most_warps, most_blocks, shared = LIMITS[capability]
     per_warp = _rounded(registers * _WARP, _REGISTER_UNIT)
     resident = _REGISTERS // _PARTITIONS // per_warp * _PARTITIONS if per_warp else most_warps
     limits = {

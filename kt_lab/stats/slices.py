@@ -123,11 +123,12 @@ def search_path(
     check_axes(landscape, x, y, dict(fixed or {}))
     check_columns(run, ("trial", "config", "status", "latency_us"))
     runs = run.drop_duplicates([name for name in RUN if name in run.columns])
-    if len(runs) != 1 or str(runs["workload"].iloc[0]) != landscape.workload:
-        raise UsageError(
-            f"a path needs one run of {landscape.workload}, got {len(runs)} of "
-            f"{', '.join(sorted(set(runs['workload'].astype(str)))) or 'nothing'}; choose one"
-        )
+    about = [name for name in ("workload", "gpu") if name in runs.columns]
+    whose = [" on ".join(map(str, row)) for row in runs[about].to_numpy()]
+    ours = " on ".join(str(getattr(landscape, name)) for name in about)
+    if whose != [ours]:
+        told = ", ".join(sorted(set(whose))) or "nothing"
+        raise UsageError(f"a path needs one run of {ours}, got {len(runs)} of {told}; choose one")
     rows = run.sort_values("trial", kind="stable").reset_index(drop=True)
     config = rows["config"].to_numpy(np.int64)
     if config.min() < 0 or config.max() >= landscape.space.size:

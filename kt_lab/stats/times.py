@@ -88,8 +88,11 @@ def times_to_levels(
     rows = []
     for key, at_s, value in zip(keys.itertuples(index=False), steps, judged, strict=True):
         wanted = np.asarray(levels(key[0], key[2]), dtype=float)
-        reach = np.searchsorted(-np.minimum.accumulate(value), -wanted)
+        best = np.minimum.accumulate(value)
+        reach = np.searchsorted(-best, -wanted)
         for level, at in zip(wanted, reach, strict=True):
+            # An infinite target, of a reference that found nothing, is reached by finding any.
+            at = max(at, np.searchsorted(-best, -np.inf, side="right"))
             reached = bool(at < at_s.size)
             time = at_s[at] if reached else np.nan
             rows.append((*key, x, level, reached, time, at_s[-1], time if reached else at_s[-1]))

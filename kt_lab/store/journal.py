@@ -207,8 +207,8 @@ def repair(path: Path | str) -> Repaired:
     """Keeps every sound record of a journal, in order, and puts the damaged file aside.
 
     Raises:
-        StoreError: There is no such journal, another run is writing it, it is newer than this
-            kt_lab, or the disk refuses.
+        StoreError: There is no such journal, it has no sound record, another run is writing it,
+            it is newer than this kt_lab, or the disk refuses.
     """
     path = Path(path)
     file = lock(path, wait=False) if path.exists() else None
@@ -224,6 +224,10 @@ def repair(path: Path | str) -> Repaired:
                 sound.append(record)
         if not damaged:
             return Repaired(len(sound), damaged, None)
+        if not sound:
+            raise StoreError(
+                f"a journal must hold a sound record to be mended, got none in {path}"
+            )
         copies = (path.with_name(f"{path.name}.damaged{n or ''}") for n in range(10**6))
         aside = next(copy for copy in copies if not copy.exists())
         partial = path.with_name(path.name + ".partial")

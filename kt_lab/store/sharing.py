@@ -164,11 +164,12 @@ def _free(path: Path) -> bool:
 
 
 def _names(target: Path) -> Iterator[Path]:
-    return (target.with_suffix(f".{n}.jsonl" if n else ".jsonl") for n in count())
+    # No name of an experiment holds a plus, so nobody else's first journal is taken for ours.
+    return (target.with_name(f"{target.stem}{f'+{n}' if n else ''}.jsonl") for n in count())
 
 
 def _journals(target: Path) -> list[Path]:
     """Returns the journals of a table that there are."""
-    ours = re.compile(re.escape(target.stem) + r"(\.\d+)?\.jsonl")
+    ours = re.compile(re.escape(target.stem) + r"(\+\d+)?\.jsonl")
     folder = target.parent
     return sorted(p for p in folder.glob("*.jsonl") if ours.fullmatch(p.name))

@@ -80,6 +80,8 @@ class ComparePanel:
         self.view = CompareView()
         self.choice = CompareChoice(self.view)
         self._build()
+        if "gpu" in settings:  # it says which workloads there are to be the first
+            self.choose(gpu=settings["gpu"])
         workloads = self.choice.firsts() if workloads is None else workloads
         self.choose(searchers=searchers, workloads=workloads, **settings)
 

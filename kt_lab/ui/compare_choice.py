@@ -136,8 +136,11 @@ class CompareChoice:
         return {"source": self.source.value} | (asked if self.source.value == RUN else {})
 
     def _gpu_chosen(self) -> None:
+        before = self.workloads.value
         found = [entry.workload for entry in landscapes() if entry.gpu == self.gpu.value]
         self.workloads.options = found
+        kept = [key for key in before if key in found]
+        self.workloads.value = kept if kept or not before else self.firsts()
 
     def _source_chosen(self) -> None:
         self._asked.layout.display = "" if self.source.value == RUN else "none"

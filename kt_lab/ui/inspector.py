@@ -234,7 +234,7 @@ class ConfigInspector:
                 named.setdefault(config, []).append(name)
         drawn = (id(landscape), tuple(named), tuple(map(tuple, named.values())))
         if drawn != self._drawn:
-            self._drawn = drawn
+            self._drawn, self.image.value = drawn, b""  # nothing stays of another, should it fail
             points = {" = ".join(names): config for config, names in named.items()}
             figure = roofline_figure(landscape, points).figure
             self.image.value = png_bytes(figure, dpi=_DPI)

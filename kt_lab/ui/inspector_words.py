@@ -80,7 +80,7 @@ def _facts(f: ConfigFacts) -> list[tuple[str, str]]:
         roof = f.roofline
         floors = (("bytes floor", roof.bytes_us), ("arithmetic floor", roof.flops_us))
         for name, floor in floors:
-            if floor is not None:
+            if floor and floor > 0:  # not of what is unknown, or of no arithmetic
                 rows.append(
                     (f"share of the {name} ({floor:,.2f} µs)", f"{floor / f.latency_us:.1%}")
                 )

@@ -189,7 +189,11 @@ class TunerChoice:
         self.shape.placeholder = f"{' x '.join(like.extents)}, such as {like.name}"
 
     def _workload_chosen(self) -> None:
+        before = self.runner.value
         offer(self.runner, [(c.label, c) for c in runner_choices(self._workload)])
+        if before is not None:  # who chose a GPU stays on it, where it has the workload
+            same = [c for _, c in self.runner.options if c and c.label == before.label]
+            self.runner.value = same[0] if same else self.runner.value
         space = self._kernels[self.kernel.value].space(self._workload)
         self.values = ValueControls(space, guard=self._view.guarded)
         self._value_slot.children = [self.values.box]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kt_lab.cells import Cell, recorded, run_cell
-from kt_lab.evidence import cold, dojo_figures, exhausted
+from kt_lab.evidence import cold, dojo_figures, exhausted, sizes
 from kt_lab.stats.curves import incumbent_curves
 from kt_lab.study import levels
 
@@ -18,8 +18,8 @@ def test_a_row_tells_how_searches_end_that_read_everything(tmp_path, monkeypatch
     exhausted.add_arguments(parser)
     args = parser.parse_args(["--kernels", "tokens_transpose", "--seeds", "2", "--workers", "1"])
     args.out = tmp_path / "exhausted.json"
-    entries = [e for e in exhausted.landscapes() if (e.workload, e.gpu) == (WORKLOAD, "h200")]
-    monkeypatch.setattr(exhausted, "landscapes", lambda: entries)
+    entries = [e for e in sizes.landscapes() if (e.workload, e.gpu) == (WORKLOAD, "h200")]
+    monkeypatch.setattr(sizes, "landscapes", lambda: entries)
     [row] = exhausted.run(args)["rows"]
     size = recorded(WORKLOAD, "h200").space.size
     ends = []
@@ -36,6 +36,6 @@ def test_a_row_tells_how_searches_end_that_read_everything(tmp_path, monkeypatch
 
 
 def test_every_held_out_workload_was_read_through():
-    stored = exhausted.landscapes()
+    stored = sizes.landscapes()
     wanted = {e.workload for e in stored if e.kernel in cold.KERNELS and e.gpu == "h200"}
     assert {row["workload"] for row in dojo_figures.stored("exhausted")["rows"]} == wanted

@@ -13,12 +13,12 @@ FLOORS = {
     1: "workload kernels programs",
     2: "landscape manifests ticks roofline formats runners inspect capture store",
     3: "search",
-    4: "tune live journals sessions cells confirm paired keys covering guarded "
+    4: "tune live journals sessions cells confirm paired keys covering "
     "decisions game policies record provenance executors experiment",
     5: "stats baseline",
     6: "atlas plots ui cli commands evidence datasheet doctor study studies comparison "
-    "joint many origins transfer dispatching recorded_gpu moe_study publication artifact recipes "
-    "__main__ vendors",
+    "joint many guarded origins transfer dispatching recorded_gpu moe_study publication "
+    "artifact recipes __main__ vendors",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 

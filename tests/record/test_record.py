@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.landscape import Landscape
-from kt_lab.record import Recording, RecordOptions, fit_contention
+from kt_lab.record import Recording, RecordOptions, fit_contention, state
 from kt_lab.store import read_journal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,3 +139,27 @@ def test_the_contention_curve_recovers_a_known_law():
     assert fit["p"] == pytest.approx(1.0, rel=0.05)
     assert fit["rms_log_error"] < 0.02
     assert fit_contention([]) is None
+
+
+def test_a_recording_goes_on_with_readings_of_the_same_thing_alone(recording, monkeypatch):
+    recording(options=replace(OPTIONS, stop_after_s=0.0)).run()
+    with pytest.raises(StoreError, match="protocol is graph and was events; record into another"):
+        recording(options=replace(OPTIONS, protocol="graph")).run()
+    monkeypatch.setattr(state, "kernel_source", lambda _: "edited")
+    with pytest.raises(StoreError, match=r"softmax/4096x640 is \w+ edited and was"):
+        recording().run()
+
+
+def test_a_contention_curve_that_was_cut_off_is_measured_anew(recording):
+    class Cut(Exception):
+        pass
+
+    def stop(progress):
+        if progress.phase == "contention at 1 workers":
+            raise Cut
+
+    with pytest.raises(Cut):
+        recording(on_progress=stop).run()
+    told = Landscape.load(recording().run()[0]).manifest["contention"]
+    assert told["configs"] == 5
+    assert len(told["factors"]) >= 2

@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,14 @@ import pytest
 from kt_lab.budget import Budget
 from kt_lab.errors import SpaceError, UsageError
 from kt_lab.evidence.scripted import Scripted
+from kt_lab.kernels import subject
 from kt_lab.runners.gpu.jobs import Limits
+from kt_lab.runners.gpu.planning import planner
 from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.runners.lent import LentRunner
+from kt_lab.runners.workers import Outcome
 from kt_lab.search import make_searcher
-from kt_lab.trial import Config, Proposal
+from kt_lab.trial import Config, Measurement, Proposal
 from kt_lab.tune import tune
 from tests.runners import live_fakes as fakes
 
@@ -134,6 +139,45 @@ def test_a_race_leaves_out_who_fails(runner):
     assert (blocks[:, [0, 2]] == [13.0, 11.0]).all()
 
 
+def test_what_was_wrong_once_is_checked_again_and_what_was_right_is_not(runner):
+    for _ in range(2):
+        assert measure(runner, config("wrong_result")).status == "wrong_result"
+    checks = [measure(runner, config(variant=4)).check_s for _ in range(2)]
+    assert checks == [0.002, 0.0]
+    runner.recall([(Proposal(0, config("wrong_result", 1)), Measurement("wrong_result"))])
+    assert measure(runner, config("wrong_result", 1)).status == "wrong_result"
+
+
+def test_a_race_of_slow_configs_has_time_for_their_launches(runner, monkeypatch):
+    measured = Measurement("ok", samples_us=(3e6,) * 10)
+    runner.recall([(Proposal(0, config(variant=v)), measured) for v in (1, 2)])
+    limits = []
+
+    def ask(task, *, timeout_s):
+        limits.append(timeout_s)
+        found: Future = Future()
+        found.set_result(Outcome("ok", {"blocks_us": [[1.0, 1.0]] * task["rounds"]}, "", 0.0))
+        return found
+
+    monkeypatch.setattr(runner._pipeline, "ask", ask)
+    runner.race([config(variant=1), config(variant=2)], rounds=8, repetitions=10)
+    assert limits[0] > 2 * 8 * 10 * 3.0
+
+
+def test_configs_that_differ_at_run_time_only_are_no_twins(monkeypatch, runner):
+    planned = fakes.plan
+
+    def plan(inputs, workload, config, *, sms):
+        launch = planned(inputs, workload, dict(config) | {"VARIANT": 0}, sms=sms)
+        return replace(launch, args=(config["VARIANT"] + 2,))
+
+    monkeypatch.setattr(fakes, "plan", plan)
+    told = planner(subject(fakes.WORKLOAD, fakes.KERNEL), fakes.SPACE, sms=132)
+    plans = [told(config(variant=v)) for v in (0, 3, 5)]
+    assert len({p.specialisation for p in plans}) == 1
+    assert [p.grid for p in plans] == ["1", "1 5", "1 7"]  # the default's is as it always was
+
+
 def test_a_search_runs_on_it_as_on_any_runner(runner):
     searcher = make_searcher("pattern", runner.space, seed=0, initial_population=30)
     history = tune(searcher, runner, budget=Budget(trials=80))
@@ -198,6 +242,14 @@ def test_a_runner_turns_to_another_workload_without_a_new_start(runner):
     with pytest.raises(UsageError, match="memory of 4 GB, got 9 GB for fake/9"):
         runner.turn_to(replace(other, name="9", extents={"N": 9 * 10**9}))
     assert measure(runner, config(variant=2)).status == "ok"  # it stays where it was
+
+
+def test_the_run_after_another_workload_is_not_charged_for_it(runner):
+    measure(runner, config())
+    runner.turn_to(replace(fakes.WORKLOAD, name="32", extents={"N": 32}))
+    began = runner.now
+    lent = LentRunner(runner)
+    assert lent.now <= runner.now - began + 0.1 < runner.now
 
 
 def test_what_the_gpus_memory_cannot_hold_is_refused_at_the_start(monkeypatch, tmp_path):

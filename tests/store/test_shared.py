@@ -197,8 +197,8 @@ def test_a_journal_that_lost_its_facts_still_says_whose_it_is(alone, computed, t
 
 def test_another_request_in_any_journal_is_refused_by_what_differs(tmp_path):
     interrupted(tmp_path, 2)
-    shutil.move(tmp_path / "small.jsonl", tmp_path / "small.7.jsonl")
-    law = r"got other budget, seeds in small\.7\.jsonl"
+    shutil.move(tmp_path / "small.jsonl", tmp_path / "small+7.jsonl")
+    law = r"got other budget, seeds in small\+7\.jsonl"
     with pytest.raises(StoreError, match=law):
         small(seeds=2, budget=Budget(trials=5)).run(directory=tmp_path)
     with Journal(tmp_path / "smaller.jsonl") as other:
@@ -233,3 +233,13 @@ def test_a_table_that_is_stored_while_one_waits_to_begin_is_taken(computed, tmp_
     assert len(small().run(directory=tmp_path)) == 36
     assert not computed
     assert os.listdir(tmp_path) == ["small.parquet"]
+
+
+def test_an_experiment_whose_name_begins_alike_keeps_its_journal(alone, tmp_path):
+    interrupted(tmp_path, 2)
+    shutil.move(tmp_path / "small.jsonl", tmp_path / "small.2.jsonl")  # that of a "small.2"
+    small().run(directory=tmp_path)
+    assert (tmp_path / "small.2.jsonl").exists()
+    pd.testing.assert_frame_equal(
+        repeatable(load_runs(tmp_path / "small.parquet")), repeatable(alone)
+    )

@@ -95,6 +95,11 @@ class Operator:
         terms = self.reduced(extents) if self.reduced else 1
         return max(1e-5, 8 * eps * math.sqrt(terms))
 
+    def magnitude(self, extents: Extents) -> float:
+        """Returns the mean magnitude of the outputs for random inputs: what an element is like."""
+        found = self.expected(self.inputs(extents)).values()
+        return min(float(np.mean(np.abs(output))) for output in found)
+
     def bytes_moved(self, extents: Extents) -> int:
         """Returns the bytes that must move at least: inputs read once, outputs written once."""
         program = self.program(extents)

@@ -1,11 +1,13 @@
 """Readings of programs by their canonical text, in memory and across runs."""
 
+import functools
 import hashlib
 import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from kt_lab import programs
 from kt_lab.errors import StoreError
 from kt_lab.trial import Measurement
 
@@ -15,12 +17,22 @@ _TABLE = "CREATE TABLE IF NOT EXISTS readings (key TEXT PRIMARY KEY, reading TEX
 _WAIT_S = 30.0  # for another process that is writing
 
 
+@functools.cache
+def emitter_digest() -> str:
+    """Returns a hash of the code that turns programs into C: a reading is of what it wrote."""
+    folder = Path(programs.__file__).parent
+    names = ("emit_c.py", "error_function.py", *(p.name for p in folder.glob("c_*.py")))
+    parts = [(folder / name).read_bytes() for name in sorted(names)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
 def cache_key(text: str, *facts: str) -> str:
     """Returns the key of a program's reading.
 
     Args:
         text: Canonical text.
-        facts: All else that its latency depends on: compiler, flags, processor, threads, protocol.
+        facts: All else that its status and latency depend on: the emitter, compiler, flags,
+            processor, threads, protocol, tolerance.
     """
     return hashlib.sha256(json.dumps([text, *facts]).encode()).hexdigest()
 

@@ -17,7 +17,7 @@ from kt_lab.programs.operators import CASES, Operator, get_operator, get_workloa
 from kt_lab.programs.schedule import replay
 from kt_lab.programs.text import to_text
 from kt_lab.runners.c.bench import Bench, Done
-from kt_lab.runners.c.cache import Cache, cache_key
+from kt_lab.runners.c.cache import Cache, cache_key, emitter_digest
 from kt_lab.runners.c.tasks import Binary, Measure, Protocol, Race, Reading, store_case
 from kt_lab.runners.c.toolchain import Toolchain, processor
 from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
@@ -201,7 +201,8 @@ class CRunner(Closing):
 
     def _take(self, proposal: Proposal, program: Program) -> None:
         text = to_text(program)
-        key = cache_key(text, *map(str, self.facts.values()), str(asdict(self.protocol)))
+        facts = (*self.facts.values(), asdict(self.protocol), self._tolerance, emitter_digest())
+        key = cache_key(text, *map(str, facts))
         wanted = proposal.repetitions or 1
         known = self._cache.get(key)
         if known and _answers(known, wanted, proposal.cutoff_us):

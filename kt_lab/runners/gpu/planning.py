@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,9 @@ class Plan:
 
     Attributes:
         specialisation: Names its binary: configs with the same one share a compilation.
-        grid: Programs along each axis ("132x1").
+        grid: Programs along each axis ("132x1"), and what the kernel is given at run time where
+            that is not what the default config gives it ("132x1 4096,99"): with the binary it says
+            what the GPU does.
         index: Position in `space.enumerate()`; -1 in a space too large for that.
     """
 
@@ -33,14 +36,11 @@ def planner(
     subject: Subject, space: ParameterSpace, *, sms: int
 ) -> Callable[[Mapping[str, Any]], Plan]:
     """Returns config -> Plan; imports torch and triton, but needs no GPU."""
-    device = device_module(subject.device)
-    fakes = device.fake_inputs(subject.workload)
+    launched = _launcher(subject, space, sms)
 
     def plan(config: Mapping[str, Any]) -> Plan:
-        launch = device.plan(fakes, subject.workload, config, sms=sms)
         at = int(space.indices([space.row(config)])[0]) if space.enumerable else -1
-        name = f"{subject.workload.kernel}-{launch_key(launch)}"
-        return Plan(name, "x".join(map(str, launch.grid)), at)
+        return Plan(*launched(config), at)
 
     return plan
 
@@ -48,19 +48,42 @@ def planner(
 def launches(subject: Subject, space: ParameterSpace, *, sms: int) -> Iterator[tuple[str, str]]:
     """Yields (specialisation, grid) of each config, in the order of `enumerate()`.
 
-    Configs of one specialisation share a binary; only with the same grid do they do the same.
+    Configs of one specialisation share a binary; only with the same grid, as `Plan` has it, do
+    they do the same.
 
     Args:
         subject: The workload and its device code.
         space: Its search space.
         sms: Multiprocessors of the GPU, which some grids depend on.
     """
+    launched = _launcher(subject, space, sms)
+    yield from map(launched, space.configs(space.enumerate()))
+
+
+def _launcher(subject: Subject, space: ParameterSpace, sms: int) -> Callable:
+    """Returns config -> (specialisation, grid)."""
     device = device_module(subject.device)
     fakes = device.fake_inputs(subject.workload)
-    for config in space.configs(space.enumerate()):
-        launch = device.plan(fakes, subject.workload, config, sms=sms)
-        grid = "x".join(map(str, launch.grid))
-        yield f"{subject.workload.kernel}-{launch_key(launch)}", grid
+
+    def planned(config: Mapping[str, Any]) -> Any:
+        return device.plan(fakes, subject.workload, config, sms=sms)
+
+    usual = None
+    with suppress(Exception):  # a config that cannot be planned says so when it is asked for
+        usual = _given(planned(space.default))
+
+    def launched(config: Mapping[str, Any]) -> tuple[str, str]:
+        launch = planned(config)
+        grid, given = "x".join(map(str, launch.grid)), _given(launch)
+        name = f"{subject.workload.kernel}-{launch_key(launch)}"
+        return name, grid if given == usual else f"{grid} {','.join(given)}"
+
+    return launched
+
+
+def _given(launch: Any) -> list[str]:
+    """Returns the arguments of a launch that are no tensors."""
+    return [str(a) for a in launch.args if not hasattr(a, "dtype")]
 
 
 def launch_key(launch: Any) -> str:

@@ -25,7 +25,7 @@ from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.workers import Workers, usable_cores
 from kt_lab.runners.zygote import Zygote
 from kt_lab.space import ParameterSpace
-from kt_lab.trial import Config, Measurement, Proposal
+from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
 from kt_lab.workload import Kernel, Workload
 
 SERVICES = {
@@ -33,7 +33,7 @@ SERVICES = {
     "timing": "kt_lab.runners.gpu.timing:timing_service",
 }
 _SETUP_S = 300.0
-_BLOCK_S = 0.05  # a block of a race beyond its launches: loading, and a noisy neighbour
+_BLOCK_S = 0.05  # a launch of a race beyond twice its latency: loading, a noisy neighbour
 _COMPILER_GIB = 16.0  # beyond that a compiler has run away
 
 
@@ -93,7 +93,7 @@ class GpuRunner(Closing):
         self.pending = 0
         self.lanes = compile_workers or usable_cores()
         self._device, self._subject = device, subject(workload, kernel)
-        self._asked: set[Config] = set()
+        self._right: dict[Config, float] = {}  # microseconds of what ran and was right
         self._results: queue.SimpleQueue = queue.SimpleQueue()
         self._rounds = 0  # raced so far: the order alternates from one race to the next
         self._protocol = protocol
@@ -202,9 +202,7 @@ class GpuRunner(Closing):
             self.space.check(proposal.config)
         for proposal in proposals:
             self.pending += 1
-            first = proposal.config not in self._asked
-            self._asked.add(proposal.config)
-            self._pipeline.submit(Job(proposal, check=first))
+            self._pipeline.submit(Job(proposal, check=proposal.config not in self._right))
 
     def next(self) -> tuple[Proposal, Measurement]:
         """Waits for the next finished measurement."""
@@ -228,6 +226,7 @@ class GpuRunner(Closing):
 
     def _done(self, proposal: Proposal, measurement: Measurement) -> None:
         """Runs in the pump thread: what was measured is handed over before anyone asks."""
+        self._know(proposal, measurement)
         if self.on_measurement:
             self.on_measurement(proposal, measurement, self._clock.now)
         self._results.put((proposal, measurement))
@@ -246,8 +245,6 @@ class GpuRunner(Closing):
     def turn_to(self, workload: Workload | str) -> None:
         """Goes on with another workload of the kernel, in all of its space: no new start-up.
 
-        The inputs of the workloads before stay on the GPU until the runner is closed.
-
         Raises:
             UsageError: Another kernel's workload, one that the GPU's memory cannot hold, or
                 measurements are pending.
@@ -260,16 +257,22 @@ class GpuRunner(Closing):
             )
         self._require_room(workload)
         self.workload, self.space = workload, self.kernel.space(workload)
-        self._subject, self._asked = subject(workload, self.kernel), set()
+        self._subject, self._right = subject(workload, self.kernel), {}
+        used = self._pipeline.tally.first_at
         self._pipeline.close()
         self._pipeline = self._begun()
+        self._pipeline.tally.first_at = used  # the start-up is paid for, whoever comes next
         self._load()
 
     def recall(self, readings: Sequence[tuple[Proposal, Measurement]]) -> None:
         """Takes in what an earlier part of the same run measured, before anything is submitted."""
         for proposal, measurement in readings:
-            self._asked.add(proposal.config)
+            self._know(proposal, measurement)
             self._pipeline.recall(proposal.config, measurement)
+
+    def _know(self, proposal: Proposal, measurement: Measurement) -> None:
+        if measurement.status in (OK, CENSORED):
+            self._right[proposal.config] = measurement.latency_us or measurement.bound_us or 0.0
 
     def race(self, configs: Sequence[Config], *, rounds: int, repetitions: int) -> np.ndarray:
         """Times configs in alternation, their order reversed in every other round.
@@ -306,7 +309,8 @@ class GpuRunner(Closing):
             "repetitions": repetitions,
             "first": first,
         }
-        seconds = 60.0 + _BLOCK_S * rounds * len(configs) * repetitions
+        each = sum(_BLOCK_S + 2e-6 * self._right.get(c, 0.0) for c in configs)
+        seconds = 60.0 + each * rounds * (repetitions + 1)  # a block warms up
         outcome = self._pipeline.ask(task, timeout_s=seconds).result()
         return np.asarray(outcome.value["blocks_us"]) if outcome.kind == "ok" else None
 
