@@ -174,7 +174,10 @@ class ParameterSpace(RowSpace):
         return parts.sum(axis=1)
 
     def repair(self, row: Sequence[int]) -> np.ndarray:
-        """Returns the nearest valid row; ties go to the lexicographically first."""
+        """Returns the nearest valid row; ties go to the lexicographically first.
+
+        Near is by `distances`, or by the number of steps where the space is too large to list.
+        """
         row = np.asarray(row)
         if self.valid(row[None, :])[0]:
             return row

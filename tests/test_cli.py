@@ -1,13 +1,14 @@
 """The command line: exit codes, JSON, and mistakes told in one sentence."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 
 from kt_lab import __version__, cli
 from kt_lab.commands import listing
-from kt_lab.errors import UsageError
+from kt_lab.errors import UnknownName, UsageError
 
 
 class Failing:
@@ -115,3 +116,25 @@ def test_aligned_puts_numbers_to_the_right():
         "a           1",
         "long   12,345",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "x.md"), "'x.md'"),
+        (
+            ModuleNotFoundError("no", name="matplotlib"),
+            "needs matplotlib, which is not there",
+        ),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(failing, capsys, error, said):
+    failing(error)
+    assert cli.main(["fail"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_name_survives_the_way_out_of_a_process():
+    error = UnknownName("study", "headlin", ["headline"])
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (UnknownName, str(error))

@@ -60,12 +60,13 @@ def test_a_missing_package_fails_only_what_needs_it(monkeypatch):
     def version(name):
         if name in ("optuna", "jupyterlab"):
             raise importlib.metadata.PackageNotFoundError(name)
-        return "4.8.0" if name == "seaborn" else known(name)
+        return {"seaborn": "4.8.0", "matplotlib": None}.get(name, known(name))
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = by_name(diagnose())
     assert found["optuna"].ok is False
     assert found["jupyterlab"].ok is None
+    assert found["matplotlib"].found == "a broken installation"
     assert found["jupyterlab"].fix == 'pip install -c requirements.lock -e ".[lab]"'
 
 

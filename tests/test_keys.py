@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from kt_lab.errors import ConstraintError, UnknownName, UsageError
-from kt_lab.kernels import get_kernel
+from kt_lab.kernels import get_kernel, get_workload, workload_of_shape
 from kt_lab.keys import Dispatch, Key, carried
 from kt_lab.trial import Config
 from kt_lab.workload import Workload
@@ -102,3 +102,16 @@ def test_a_value_that_another_workload_shares_is_left_to_the_default():
     untuned = Workload("softmax", "1x8192", {"M": 1, "N": 8192}, make().dtype)
     table = Dispatch.of_winners(Key(("N",)), [make(), wide], others=[untuned])
     assert table.configs == {(640,): make().config}
+
+
+def test_a_config_that_is_no_member_for_a_shape_is_a_miss():
+    ragged = workload_of_shape("jagged_rowwise/16639x8192x64x6x1")
+    kernel = get_kernel("jagged_rowwise")
+    aligned = get_workload("jagged_rowwise/16640x8192x64x2x1")
+    picked = next(c for c in kernel.space(aligned).configs(kernel.space(aligned).enumerate())
+                  if not kernel.space(ragged).contains(c))  # fmt: skip
+    key = Key(("WIDTH", "GROUPS"))
+    table, space = Dispatch(key, {key(aligned): picked}), kernel.space(ragged)
+    assert table.config(ragged, space.default) == picked
+    assert table.config(ragged, space.default, space=space) == space.default
+    assert table.config(aligned, space.default, space=kernel.space(aligned)) == picked

@@ -100,6 +100,8 @@ def test_running_again_goes_on_and_measures_nothing_twice(runner, tmp_path):
     again = tuned(runner, tmp_path, budget=Budget(trials=20))
     assert runner.tally.timed == timed
     assert {t.config for t in again.history} == {t.config for t in first.history}
+    assert again.search_s >= first.history[-1].machine_s, "the seconds of all parts"
+    assert again.winner.elapsed_s >= again.search_s
     longer = tuned(runner, tmp_path, budget=Budget(trials=35))
     configs = measured(longer.journal)
     assert len(configs) == len(set(configs)) >= 35

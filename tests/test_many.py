@@ -4,6 +4,7 @@ import pytest
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.joint import JointRunner, joint_space
+from kt_lab.kernels import get_workload
 from kt_lab.keys import Key
 from kt_lab.landscape import load_landscape
 from kt_lab.many import portfolio, tune_many
@@ -253,3 +254,9 @@ def test_a_joint_space_holds_what_any_of_its_spaces_holds():
 
 def test_rising_boards_need_no_other_config():
     assert tuned({"a": RISING, "b": RISING}).costs.tolist() == [1, 1]
+
+
+def test_more_configs_than_trials_are_refused_before_anything_is_opened():
+    work = get_workload("rms_norm/8192x4096")
+    with pytest.raises(UsageError, match="k=3 and trials=2"):
+        tune_many([work], k=3, budget=Budget(trials=2), runner_for=None)

@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--replay", default="12", metavar="N|all", help="runs of each study")
     parser.add_argument("--seed", type=int, default=0, help="chooses them")
     parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="figures and tables; default: all"
+        "--only", nargs="+", metavar="NAME", help="figures and tables, or none; default: all"
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     args = parser.parse_args()

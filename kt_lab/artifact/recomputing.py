@@ -36,7 +36,7 @@ def recompute(
         root: Its folder; what is drawn anew goes to `recomputed/` in it.
         replays: How many stored runs of each table are replayed; None: all.
         seed: Chooses them.
-        only: Names of figures and tables; None: all that the artifact holds.
+        only: Names of figures and tables, or "none"; None: all that the artifact holds.
         workers: Processes.
 
     Returns:
@@ -44,7 +44,8 @@ def recompute(
     """
     told, good = [], True
     studies = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["studies"]
-    require_known("figure or table", only or (), [n for s in studies.values() for n in s["only"]])
+    names = ("none", *(name for settings in studies.values() for name in settings["only"]))
+    require_known("figure or table", only or (), names)
     for name, settings in studies.items():
         if not re.fullmatch(r"\w[\w-]*", name):  # it names folders that are made and deleted
             raise UsageError(f"a study's name has letters, digits, _ and -, got {name!r}")

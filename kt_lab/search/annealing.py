@@ -6,8 +6,9 @@ of 1.65 times the latency with probability 1/e whatever the unit. T falls geomet
 `start_temperature` to `end_temperature` over the chain's share of the budget. (`kt_lab.search.
 simulated_annealing` is Kernel Tuner's, for parameters.)
 
-Before the first step the default and the prior's configs are measured, and every chain starts from
-the fastest of them: a prior that holds an expert's config makes this "expert, then annealing".
+Before the first step the default and the first 16 of the prior's configs are measured, and every
+chain starts from the fastest of them: a prior that holds an expert's config makes this "expert,
+then annealing".
 """
 
 import math
@@ -19,6 +20,7 @@ import numpy as np
 from kt_lab.search.base import Options, option, prior_configs
 from kt_lab.search.chains import Chain, ChainSearcher
 
+_KNOWN = 16  # configs of a prior that are measured before the first step
 _STUCK = 100  # steps in a row to known configs, after which the chain starts elsewhere
 
 
@@ -48,7 +50,8 @@ class Annealing(ChainSearcher):
         trials = (self.budget and self.budget.trials) or options.steps
         length = max(1.0, trials / options.chains)
         ratio = options.end_temperature / options.start_temperature
-        first = list(dict.fromkeys([self.space.default, *prior_configs(self.space, self.prior)]))
+        known = prior_configs(self.space, self.prior)[:_KNOWN]
+        first = list(dict.fromkeys([self.space.default, *known]))
         values = yield "start", first
         here, value = min(zip(first, values, strict=True), key=lambda pair: pair[1])
         while here is not None:

@@ -1,6 +1,7 @@
 """The ask/tell base of every searcher, and the options that describe themselves to widgets."""
 
 import dataclasses
+import itertools
 import numbers
 import typing
 from abc import ABC, abstractmethod
@@ -189,6 +190,13 @@ def count(n: int) -> int:
 
 
 def prior_configs(space: Space, prior: Prior | None) -> Sequence[Config]:
-    """Returns the prior's configs that are members of the space, in its order, each once."""
-    readings = prior.readings if prior else ()
-    return list(dict.fromkeys(r.config for r in readings if space.contains(r.config)))
+    """Returns the prior's configs that worked and are members of the space, each once.
+
+    The sources take turns, each in its own order: the best of every one, then the second best.
+    """
+    sources: dict[tuple[str, str], list[Config]] = {}
+    for r in prior.readings if prior else ():
+        if r.latency_us is not None and space.contains(r.config):
+            sources.setdefault((r.workload, r.gpu), []).append(r.config)
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*sources.values()))
+    return list(dict.fromkeys(config for config in turns if config is not None))

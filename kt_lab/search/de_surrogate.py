@@ -87,7 +87,7 @@ class DESurrogateSearch(DifferentialEvolutionSearch):
 
     def _trials(self, generation: int) -> list[Row]:
         """Returns a population's worth of trials, selected once enough was observed."""
-        options, n = self.options, self.options.population_size
+        options, n = self.options, len(self._population)  # a small space fills less of it
         self._said = {}
         if len(self._rows) < options.surrogate_threshold:
             return self._drawn(n)

@@ -147,7 +147,8 @@ class MaxQSearch(ChainSearcher):
         rule = self.options.start
         if rule == "mixed":
             rule = "random" if rng.random() < self._epsilon(len(self._values)) else "incumbent"
-        default = [self.space.default] if rule == "default" else []
+        begins = rule == "default" and math.isfinite(self._values[self.space.default])
+        default = [self.space.default] if begins else []
         ok = (c for c, value in self._values.items() if math.isfinite(value))
         ranked = [] if rule == "random" else sorted(ok, key=self._values.get)
         for config in default + ranked:

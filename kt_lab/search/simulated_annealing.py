@@ -11,7 +11,9 @@ Reproduces `strategies/simulated_annealing.py` of Kernel Tuner 1.5.0, constraint
 - the schedule: T = T_start * alpha^(c * N / L) after c new configs, until T <= T_min, where
   N = ceil(ln(T_min) / ln(alpha)) and L is the number of configs that the schedule is fitted to:
   the budget in trials, at most N, at most the size of the space. With the defaults (Kernel
-  Tuner's: tuned for it) a chain freezes when 75 % of L is spent;
+  Tuner's: tuned for it) a chain freezes when 75 % of L is spent. Kernel Tuner has no such "at
+  most N" where there is a budget: with an alpha whose N is below it (0.95: 180) its chains go on
+  for longer;
 - more than 100 steps in a row to known configs, which are free: on from a random config.
 
 Kernel Tuner runs one chain and stops when it is frozen (`chains=1, restart=False`). Here `chains`

@@ -6,7 +6,9 @@ import numpy as np
 
 from kt_lab.search.forest import Forest, grow
 
-_LEAST = 1e-5  # microseconds; keeps weights finite when all good readings are equal
+# Microseconds; keeps weights finite when all good readings are equal. Helion has the same number
+# in milliseconds: where readings are that close, the good one at the bar weighs less here.
+_LEAST = 1e-5
 
 
 def threshold(latencies: np.ndarray, quantile: float) -> float:

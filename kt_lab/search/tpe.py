@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kt_lab.parameters import Flag
 from kt_lab.search.base import Options, Searcher, count, option
 from kt_lab.search.starts import uniform
 from kt_lab.trial import Config, Proposal, Trial
@@ -173,7 +174,7 @@ class TPESearch(Searcher):
             kinds = optuna.distributions
             self._distributions[p.name] = (
                 kinds.IntDistribution(0, p.cardinality - 1)
-                if p.ordered and p.values != (False, True)
+                if p.ordered and not isinstance(p, Flag)
                 else kinds.CategoricalDistribution(tuple(range(p.cardinality)))
             )
 

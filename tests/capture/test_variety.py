@@ -436,3 +436,14 @@ def test_a_refusal_says_what_and_what_next(cell, case):
     code, message = REFUSALS[case]
     with pytest.raises(CellError, match=message):
         cell(code)
+
+
+@pytest.mark.parametrize(
+    "read",
+    ["total(args)", "args.get('out') + args['x']", "total(dict(**args))"],
+)
+def test_a_reference_that_passes_its_argument_on_may_read_every_output(cell, read):
+    cell("def total(args):\n    return args['out'] + args['x']\n")
+    cell(f"def summed_up(args):\n    return {read}\n")
+    taken = Path(cell("taken(doubled, reference=summed_up)")).read_text()
+    assert "restored=('out',)" in taken

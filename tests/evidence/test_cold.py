@@ -4,10 +4,12 @@ import argparse
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 
 from kt_lab.cells import Cell, run_cell
+from kt_lab.cli import main
 from kt_lab.evidence import cold, cold_words, dojo_figures
 from kt_lab.stats.budgets import judged_at
 from kt_lab.study import levels
@@ -128,3 +130,21 @@ def test_the_readme_shows_what_is_stored_and_that_targets_are_missed_too():
     assert 0 < (kernels["p90"] > cold.SPREAD["p90"]).sum() < len(kernels)
     beside = cold.targets(cold.judged(older))
     assert (beside["ratio"] > beside["target"]).all()
+
+
+def test_kernels_on_which_nobody_finds_anything_are_ties(stored):
+    table = cold.judged(stored[1])
+    tests = {row["peer"]: row for row in cold.paired(table, 50)}
+    lost = table.assign(kernel="lost", workload="lost/1", judged_us=np.inf)
+    both = {row["peer"]: row for row in cold.paired(pd.concat([table, lost]), 50)}
+    for peer, row in both.items():
+        assert (row["n_pairs"], row["n_zero"]) == (tests[peer]["n_pairs"] + 1, 1)
+        assert np.isfinite(row["ratio"])
+
+
+def test_what_is_not_recorded_is_refused_before_anything_is_searched(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "cold.json"), "cold"]
+    for wrong, said in (("--gpu h1", "on h1"), ("--workloads softmax/1", "'softmax/1'")):
+        assert main(["evidence", *out, *wrong.split()]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "cold.json").exists()

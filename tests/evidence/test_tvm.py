@@ -101,8 +101,8 @@ def test_what_tvm_gets_wrong_or_dies_of_is_a_fact(tmp_path):
 
 
 def test_a_win_needs_enough_trials():
-    def told(trials, **times):
-        rows = [dojo_row(n, best=times["best"], eager=4.0) for n in ("softmax", "multiply")]
+    def told(trials, names=("softmax", "multiply"), **times):
+        rows = [dojo_row(n, best=times["best"], eager=4.0) for n in names]
         for r in rows:
             slow = {"tvm_tuned": times["tuned"], "tvm": 9.0}
             path = {"median_us": 1.0, "p90_us": 1.0, "disturbed": False}
@@ -116,6 +116,8 @@ def test_a_win_needs_enough_trials():
     assert "no win is claimed of 64 < 256 trials" in told(64, best=1.0, tuned=2.0)
     assert told(256, best=1.0, tuned=2.0).endswith("0 of 2 lost: a win")
     assert told(64, best=2.0, tuned=1.0).endswith("2 of 2 lost: a loss")
+    alone = told(256, names=("softmax",), best=1.0, tuned=2.0)
+    assert alone.endswith("0 of 1 lost: one workload shows nothing")
     assert "0.500 [0.500, 0.500]" in told(64, best=1.0, tuned=2.0)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 
+import numpy as np
 import pytest
 
 from kt_lab.evidence import warm
@@ -48,6 +49,8 @@ def test_modes_are_compared_where_both_searched():
         row("cold", [9.0, 9.0], kernel="b", workload="b/1"),
         row("twin", [1.0, 1.5]),
     ]
+    lost = [row(mode, [np.inf, 1.0], workload="c/1") for mode in ("cold", "twin")]
+    assert [f["ratio"] for f in compared(lost)] == [1.0, 1.0]
     found = compared(rows)
     assert [(f["mode"], f["budget"], f["ratio"]) for f in found] == [
         ("twin", 5, pytest.approx(0.5)),

@@ -177,3 +177,22 @@ def test_the_command_takes_conditions_and_names(tmp_path, capsys):
     assert "invalidity" not in (said := capsys.readouterr().err)
     assert "a list of results" in said
     assert not (tmp_path / "no.parquet").exists()
+
+
+def test_a_conversion_replaces_nobodys_file(tmp_path, capsys):
+    source = write(tmp_path / "kt.json", hub())
+    before = source.read_bytes()
+    assert main(["convert", str(source), str(tmp_path / "kt.parquet"), "--format", "cache"]) == 2
+    assert "would write over kt.json" in capsys.readouterr().err
+    assert source.read_bytes() == before
+    assert main(["convert", str(source), str(tmp_path / "land"), "--format", "cache"]) == 0
+    land = tmp_path / "land.parquet"
+    assert main(["convert", str(land), str(tmp_path / "land.json"), "--format", "cache"]) == 2
+    assert "the manifest of land.parquet" in capsys.readouterr().err
+    Landscape.load(land)
+    assert main(["convert", str(source), str(land), "--format", "cache"]) == 0, "its own it may"
+
+
+def test_samples_keep_the_protocol_that_they_were_taken_by(recorded, tmp_path):
+    back = read_cache(write_cache(recorded, tmp_path / "a.json"))
+    assert back.manifest["protocol"] == recorded.manifest["protocol"]

@@ -253,3 +253,15 @@ def test_workloads_tell_their_floors():
     table = figures.workloads_table(kernel)
     assert table["configs"].tolist() == [kernel.space(w).size for w in kernel.workloads]
     assert table["moved (MB)"].iloc[0] == pytest.approx(4 * 4096 * 640 / 1e6)
+
+
+def test_a_kernel_without_arithmetic_shows_shares_alone():
+    found = figures.kernel_roofline_figure(figures.open_kernel("tokens_transpose"))
+    assert len(found.figure.axes) == 1
+    assert found.figure.axes[0].get_xlabel() == "share of the roofline"
+
+
+def test_more_shapes_than_colours_are_told_apart():
+    found = figures.tails_figure(figures.open_kernel("moe_weights_cast"))
+    looks = [(line.get_color(), line.get_linewidth()) for line in found.figure.axes[0].lines]
+    assert len(looks) == len(set(looks)) == 10

@@ -119,3 +119,13 @@ def test_an_unknown_peak_leaves_the_slope_alone(landscape):
     assert "arithmetic" not in plots.caption_roofline(points)
     with pytest.raises(UsageError, match="at least one row"):
         plots.plot_roofline(points.head(0))
+
+
+def test_without_arithmetic_there_are_shares_and_no_roof():
+    moved = load_landscape("tokens_transpose/16640x5120", gpu="h200")
+    points = stats.roofline_points(moved, {"optimum": moved.best, "default": moved.space.default})
+    with plots.paper("icml"):
+        axes = plots.plot_roofline(points)
+    assert axes.get_xlabel() == "share of the copy speed"
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["optimum", "default"]
+    assert "arithmetic" not in plots.caption_roofline(points)

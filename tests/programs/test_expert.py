@@ -134,3 +134,9 @@ def test_what_it_cannot_tile_is_left_as_it_is():
     assert "v" in marks(program)
     done = parse("kernel one\nin x f32 [1]\nout z f32 [1]\n---\nz[0] = x[0]\n")
     assert expert_schedule(done, threads=2, region_us=0.0) == ""
+
+
+@pytest.mark.parametrize(("name", "extents", "threads"), [("multiply", {"elements": 1}, 2)])
+def test_fewer_iterations_than_threads_are_left_to_one(name, extents, threads):
+    start = get_operator(name).program(extents)
+    assert "parallelise" not in expert_schedule(start, threads=threads, region_us=0.0)

@@ -65,7 +65,10 @@ def test_an_unpacked_artifact_recomputes_its_numbers(unpacked):
     for name in NAMES:
         fresh = unpacked / "recomputed" / "tiny" / f"{name}.csv"
         assert fresh.read_bytes() == (unpacked / "paper" / "tiny" / f"{name}.csv").read_bytes()
-    assert recompute(unpacked, "--replay", "0", "--only", "nothing")[0] == 0  # files are as before
+    assert recompute(unpacked, "--replay", "0", "--only", NAMES[0])[0] == 0  # files are as before
+    status, said = recompute(unpacked, "--replay", "0", "--only", "table_trails")
+    assert status != 0
+    assert "table_trails" in said
 
 
 def test_it_holds_all_that_an_evaluator_needs(unpacked):

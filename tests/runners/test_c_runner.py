@@ -11,6 +11,7 @@ from kt_lab.programs.operators import get_operator
 from kt_lab.programs.schedule import legal_moves
 from kt_lab.programs.space import ScheduleSpace
 from kt_lab.runners.c import CRunner, Protocol
+from kt_lab.runners.c import runner as runner_module
 from kt_lab.runners.c.cache import Cache
 from kt_lab.search import make_searcher
 from kt_lab.trial import Config, Measurement, Proposal
@@ -77,6 +78,16 @@ def test_readings_outlive_the_run(tmp_path):
     with CRunner(WORKLOAD, protocol=Protocol(samples=6, batch_us=20), cache=path) as third:
         ask(third, Proposal(0, EMPTY))
         assert third.compiled == 1
+
+
+def test_a_reading_is_of_the_c_that_was_written(monkeypatch, tmp_path):
+    path, compiled = tmp_path / "c.sqlite", []
+    for emitter in ("one", "one", "another"):
+        monkeypatch.setattr(runner_module, "emitter_digest", lambda emitter=emitter: emitter)
+        with CRunner(WORKLOAD, protocol=QUICK, cache=path) as runner:
+            ask(runner, Proposal(0, EMPTY))
+            compiled.append(runner.compiled)
+    assert compiled == [1, 0, 1]
 
 
 def test_what_may_end_otherwise_next_time_is_not_kept(tmp_path):

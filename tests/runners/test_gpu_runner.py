@@ -164,7 +164,7 @@ def test_a_race_of_slow_configs_has_time_for_their_launches(runner, monkeypatch)
     assert limits[0] > 2 * 8 * 10 * 3.0
 
 
-def test_configs_that_differ_at_run_time_only_are_no_twins(monkeypatch, runner):
+def test_configs_that_differ_at_run_time_only_are_no_twins(monkeypatch):
     planned = fakes.plan
 
     def plan(inputs, workload, config, *, sms):

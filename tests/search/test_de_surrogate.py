@@ -8,7 +8,15 @@ from sklearn.ensemble import RandomForestRegressor
 
 from kt_lab.search import make_searcher
 from kt_lab.search.conformance import check_searcher
-from kt_lab.search.conformance_cases import bowl, broken, drive, flat, huge_space, small_space
+from kt_lab.search.conformance_cases import (
+    bowl,
+    broken,
+    drive,
+    flat,
+    huge_space,
+    small_space,
+    tiny_space,
+)
 from kt_lab.space import Integer, ParameterSpace
 from kt_lab.trial import Measurement, Trial
 
@@ -191,3 +199,9 @@ def test_it_conforms_past_its_starts():
     searcher = make(huge_space(), seed=0)
     drive(searcher, bowl(huge_space()), trials=50)
     assert searcher._trees is not None
+
+
+def test_a_space_smaller_than_the_population_is_searched_to_its_end():
+    space = tiny_space(12)
+    proposals = drive(des(space, starts="uniform"), bowl(space), trials=100)
+    assert len({p.config for p in proposals}) == 12

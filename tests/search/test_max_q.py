@@ -201,3 +201,15 @@ def test_its_variants_conform(options):
 def test_a_tiny_space_is_learned_to_the_end():
     searcher = max_q(tiny_space(12))
     assert len(drive(searcher, bowl(tiny_space(12)), trials=100)) == 12
+
+
+@pytest.mark.parametrize("start", ["default", "mixed", "incumbent", "random"])
+def test_a_default_that_fails_ends_no_search(start):
+    space = small_space()
+    good = bowl(space)
+
+    def reading(config):
+        return Measurement("timeout", error="late") if config == space.default else good(config)
+
+    searcher = make_searcher("max_q", space, seed=0, start=start, budget=Budget(trials=60))
+    assert len(drive(searcher, reading, trials=60)) == 60

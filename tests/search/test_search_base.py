@@ -10,7 +10,7 @@ from kt_lab.errors import UnknownName, UsageError
 from kt_lab.prior import Prior, PriorReading
 from kt_lab.search import SEARCHERS, get_searcher, make_searcher, searchers
 from kt_lab.search.base import Options, Searcher, option, prior_configs
-from kt_lab.search.conformance_cases import small_space, tiny_space
+from kt_lab.search.conformance_cases import bowl, drive, small_space, tiny_space
 from kt_lab.trial import Config
 
 
@@ -121,3 +121,20 @@ def test_prior_configs_are_members_in_order_each_once():
     prior = Prior(tuple(PriorReading(c, 1.0, "k/w", "gpu") for c in wanted))
     assert prior_configs(space, prior) == [Config(step=3), Config(step=1)]
     assert prior_configs(space, None) == []
+
+
+def test_the_sources_of_a_prior_take_turns_and_what_failed_there_is_left_out():
+    space = tiny_space()
+    told = [("a", 0, 1.0), ("a", 1, 2.0), ("a", 2, None), ("b", 3, 9.0), ("b", 0, 9.5)]
+    prior = Prior(tuple(PriorReading(Config(step=s), us, f"k/{w}", "g") for w, s, us in told))
+    assert [c["step"] for c in prior_configs(space, prior)] == [0, 3, 1]
+
+
+def test_annealing_measures_some_of_a_prior_and_then_anneals():
+    space = small_space()
+    configs = space.sample(60, rng=np.random.default_rng(0))
+    prior = Prior(tuple(PriorReading(c, float(n), "k/w", "g") for n, c in enumerate(configs)))
+    searcher = make_searcher("annealing", space, seed=0, prior=prior)
+    origins = [p.origin for p in drive(searcher, bowl(space), trials=50)]
+    assert origins.count("start") <= 17
+    assert "walk" in origins

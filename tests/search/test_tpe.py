@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 
 from kt_lab.search import make_searcher
 from kt_lab.search.conformance_cases import bowl, broken, drive, small_space, tiny_space
-from kt_lab.space import Constraint, Integer, ParameterSpace
+from kt_lab.space import Constraint, Flag, Integer, ParameterSpace
 from kt_lab.trial import Config, Measurement, Proposal, Trial
 
 
@@ -212,3 +212,13 @@ def test_an_ask_costs_milliseconds(trials):
     started = time.process_time()
     drive(searcher, bowl(space), trials=trials)
     assert (time.process_time() - started) / trials < 0.03
+
+
+def test_an_integer_from_0_to_1_is_a_number_and_a_flag_is_not():
+    space = ParameterSpace(
+        [Integer("stages", 0, 1), Flag("fast")], default={"stages": 0, "fast": False}
+    )
+    searcher = make_searcher("tpe", space, seed=0)
+    searcher.ask(1)
+    kinds = {name: type(d).__name__ for name, d in searcher._distributions.items()}
+    assert kinds == {"stages": "IntDistribution", "fast": "CategoricalDistribution"}

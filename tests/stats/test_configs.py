@@ -5,6 +5,7 @@ import pytest
 
 from kt_lab import load_landscape, stats
 from kt_lab.errors import SpaceError, UnknownName, UsageError
+from kt_lab.landscape import Landscape
 from kt_lab.trial import OK
 
 
@@ -108,3 +109,11 @@ def test_nothing_stands_above_the_roof(landscape, failed):
     assert points["label"].tolist() == ["best", "default"]
     assert (points["flops_per_s"] <= points["intensity"] * points["peak_bytes_per_s"]).all()
     assert (points[["bytes_share", "flops_share"]] < 1).all(axis=None)
+
+
+def test_what_a_gpu_or_a_manifest_does_not_tell_is_left_out(landscape):
+    told = {k: v for k, v in landscape.manifest.items() if k not in ("bytes_moved", "flops")}
+    told["facts"] = [told["facts"][0] | {"capability": "10.3"}]
+    found = stats.inspect_config(Landscape(landscape.table, told), landscape.best)
+    assert found.occupancy is None
+    assert np.isnan(found.roofline.share(1.0))

@@ -205,3 +205,12 @@ def test_a_run_costs_its_time_to_the_target_or_all_of_it(one, join):
     times = stats.time_to_target(stats.incumbent_curves(runs), targets, x="machine_s")
     assert times.reached.tolist() == [False, True, False]
     assert times[times.searcher == "pattern"].cost.tolist() == [2, 3]
+
+
+def test_a_run_that_found_nothing_reaches_no_target_not_even_an_infinite_one(one, join):
+    runs = join(one([None, 9.0]), one([None, None], searcher="lost"))
+    targets = pd.DataFrame({"workload": ["softmax/a"], "target_us": [np.inf]})
+    times = stats.time_to_target(stats.incumbent_curves(runs), targets, x="machine_s")
+    told = times.set_index("searcher")
+    assert told["reached"].to_dict() == {"pattern": True, "lost": False}
+    assert told.loc["pattern", "time"] == 2

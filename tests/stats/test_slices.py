@@ -108,5 +108,7 @@ def test_a_path_needs_one_run_of_its_landscape(failing, run):
         stats.search_path(failing, pd.concat([run, run.assign(seed=4)]), *axes)
     with pytest.raises(UsageError, match="one run of int4_gemm"):
         stats.search_path(failing, run.assign(workload="softmax/4096x640"), *axes)
+    with pytest.raises(UsageError, match=r"one run of .* on h200, got 1 of .* on h100"):
+        stats.search_path(failing, run.assign(gpu="h100"), *axes)
     with pytest.raises(UsageError, match="live run"):
         stats.search_path(failing, run.assign(config=-1), *axes)

@@ -289,3 +289,14 @@ def test_every_control_is_told_and_can_be_found(done):
 )
 def test_the_status_line_says_how_far_it_is(snapshot, said):
     assert compare_status(snapshot) == said
+
+
+def test_another_gpu_keeps_what_it_has_of_the_choice(tmp_path):
+    panel = ComparePanel(["random"], gpu="h100", directory=tmp_path)
+    assert len(panel.choice.workloads.value) == 16
+    panel.choose(workloads=["softmax/4096x640"])
+    panel.choose(gpu="h200")
+    assert panel.choice.workloads.value == ("softmax/4096x640",)
+    panel.choose(workloads=["tokens_transpose/16640x5120"])
+    panel.choose(gpu="h100")
+    assert panel.choice.workloads.value, "there is always something to compare"

@@ -527,3 +527,12 @@ def test_a_search_may_start_from_what_other_shapes_told_and_is_cold_unless_asked
     assert first["nothing"] != first["nearby"]
     with pytest.raises(UsageError):
         panel.choose(known="everything")
+
+
+def test_another_workload_stays_on_the_chosen_gpu():
+    panel = TunerPanel("softmax/4096x640", runner="h100", name="stays")
+    assert panel.runner.value.gpu == "h100"
+    panel.choose("softmax/65536x512")
+    assert panel.runner.value.gpu == "h100"
+    panel.choose("tokens_transpose/16640x5120")  # recorded on the H200 alone
+    assert panel.runner.value.gpu == "h200"
