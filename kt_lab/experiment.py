@@ -72,6 +72,8 @@ class Experiment:
 
     def __post_init__(self):
         """Checks names now rather than an hour into the run."""
+        if "+" in self.name:
+            raise UsageError(f"the name of an experiment must have no +, got {self.name!r}")
         if self.seeds < 1 or not self.workloads or not self.searchers or not self.lanes:
             raise UsageError(
                 "an experiment needs at least one workload, searcher, lane count and seed, got "

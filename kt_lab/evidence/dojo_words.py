@@ -129,7 +129,8 @@ def _mixed(result: Mapping[str, Any]) -> str:
         f"{names.count(name)} of {len(rows)} rows are of another CPU ({name}, as LLVM calls it)."
         for name in sorted({n for n in names if n} - {usual})
     ]
-    if own := sum("build_limit_s" not in row["tuning"] for row in rows):
+    tuned = [row for row in rows if row["size"] == "cache" and row["tuning"].get("target")]
+    if own := sum("build_limit_s" not in row["tuning"] for row in tuned):
         parts.append(
             f"{own} rows of cache size were timed earlier, every program on buffers of its own "
             "and MetaSchedule's builds ended after 30 s; in the others all share buffers, and "

@@ -164,7 +164,7 @@ def _free(path: Path) -> bool:
 
 
 def _names(target: Path) -> Iterator[Path]:
-    # No name of an experiment holds a plus, so nobody else's first journal is taken for ours.
+    # No experiment's name holds a plus, so nobody else's first journal is taken for ours.
     return (target.with_name(f"{target.stem}{f'+{n}' if n else ''}.jsonl") for n in count())
 
 
