@@ -131,8 +131,9 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         "operator": operator.name,
         "chain": operator.chain,
         "size": size,
-        "schedules": {path: text for path, text in ours.items() if path != "best"},
-        "best": next(path for path, text in ours.items() if text == ours["best"]),
+        # That of the expert pass follows from the program: `expert_schedule`.
+        "schedules": {path: ours[path] for path in args.players},
+        "best": next(path for path in args.players if ours[path] == ours["best"]),
         "found": found,
         "paths": merged(parts),
         "tuning": tuning | {"errors": errors | tuning["errors"]},

@@ -9,6 +9,7 @@ import pytest
 
 from kt_lab.errors import UnknownName
 from kt_lab.kernels import get_workload
+from kt_lab.landscape import load_landscape
 from kt_lab.moe_study import (
     claims,
     fences,
@@ -363,3 +364,21 @@ def test_what_is_said_of_this_gpu_holds():
     relaxed = gains[gains["semantics"] == "relaxed"].set_index("workload")
     assert relaxed.index[relaxed["low"] <= 0].tolist() == ["16x4096x1536"], "level there"
     assert (relaxed["high"] > 0).all()
+
+
+def test_what_was_recorded_beyond_the_copy_speed_stays_below_what_counts_as_one_reading():
+    """Kernels that mostly read pass the floor of a copy; that must prove nothing of the jagged."""
+    shares = {}
+    for name in ("64x5120x8192", "128x8192x5120", "16x8192x5120"):
+        x = load_landscape(f"moe_weights_atomic/{name}", gpu="h200")
+        shares[name] = x.manifest["bytes_floor_us"] / x.optimum_us
+    assert 1.05 < max(shares.values()) < traffic._READING
+
+
+def test_the_claim_of_one_expert_is_held_against_picks_of_one_expert(exact):
+    study = claims._Study(exact, {})
+    told, _ = claims._experts(study)
+    table = study.regrets(["moe_weights_atomic", "moe_weights_reduction"], "", ())
+    table = table[table["shares_original"]]
+    up = table[table["tuned"].str.startswith("1x") & ~table["workload"].str.startswith("1x")]
+    assert f"at most {up['regret'].max():+.1%}" in told
