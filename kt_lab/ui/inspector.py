@@ -234,9 +234,13 @@ class ConfigInspector:
                 named.setdefault(config, []).append(name)
         drawn = (id(landscape), tuple(named), tuple(map(tuple, named.values())))
         if drawn != self._drawn:
-            self._drawn, self.image.value = drawn, b""  # nothing stays of another, should it fail
+            self._drawn = drawn
             points = {" = ".join(names): config for config, names in named.items()}
-            figure = roofline_figure(landscape, points).figure
+            try:
+                figure = roofline_figure(landscape, points).figure
+            except Exception:
+                self.image.value = b""  # nothing stays of another landscape
+                raise
             self.image.value = png_bytes(figure, dpi=_DPI)
 
     def _repr_mimebundle_(self, **given: Any) -> Any:
