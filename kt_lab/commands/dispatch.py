@@ -9,13 +9,13 @@ from typing import Any
 
 from kt_lab.budget import Budget
 from kt_lab.commands.listing import aligned
+from kt_lab.commands.tune import add_gpu
 from kt_lab.decisions import Winner
 from kt_lab.dispatching import here, stored_dispatch, tune_guarded
 from kt_lab.errors import UsageError
 from kt_lab.kernels import get_kernel, workload_of_shape
 from kt_lab.keys import Dispatch, Key
 from kt_lab.runners.gpu.facts import gpu_arch
-from kt_lab.runners.gpu.protocols import PROTOCOLS
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.space import ParameterSpace
 from kt_lab.workload import Workload
@@ -38,10 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=None, help="of each search")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2, help="in which a pick must win")
-    parser.add_argument("--protocol", choices=PROTOCOLS, default="events")
-    parser.add_argument("--device", type=int, default=0, help="index of the GPU")
-    parser.add_argument("--workers", type=int, default=None, help="compile processes")
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for a busy GPU")
+    add_gpu(parser)
     parser.add_argument("--directory", type=Path, default=None, help="default: data/winners")
     parser.add_argument("--json", action="store_true", help="print the table alone, as JSON")
 

@@ -35,12 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs at the shapes nearest; scout makes most of it",
     )
     parser.add_argument("--finalists", type=int, default=FINALISTS)
+    add_gpu(parser)
+    parser.add_argument("--directory", type=Path, default=None, help="default: data")
+    parser.add_argument("--afresh", action="store_true", help="put an earlier journal aside")
+
+
+def add_gpu(parser: argparse.ArgumentParser) -> None:
+    """Adds on which GPU, and how it is timed."""
     parser.add_argument("--protocol", choices=PROTOCOLS, default="events")
     parser.add_argument("--device", type=int, default=0, help="index of the GPU")
     parser.add_argument("--workers", type=int, default=None, help="compile processes")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for a busy GPU")
-    parser.add_argument("--directory", type=Path, default=None, help="default: data")
-    parser.add_argument("--afresh", action="store_true", help="put an earlier journal aside")
 
 
 def run(args: argparse.Namespace) -> int:
