@@ -37,7 +37,7 @@ def expert_schedule(program: Program, *, threads: int, region_us: float = 50.0) 
     draft = Draft(program)
     fuse_all(draft)
     _expand(draft)
-    _tile(draft)
+    _tile(draft, threads)
     _accumulate(draft)
     _store(draft, threads)
     if threads > 1:
@@ -144,11 +144,11 @@ def _spine(scope: Scope) -> list[Scope]:
     return found
 
 
-def _tile(draft: Draft) -> None:
+def _tile(draft: Draft, threads: int) -> None:
     done = set()
     while left := [c for c in contractions(draft.program) if c.op not in done]:
         done.add(left[0].op)
-        if tile(draft, left[0]):
+        if tile(draft, left[0], threads=threads):
             return  # addresses have changed; programs of two contractions are not known here
 
 

@@ -5,6 +5,11 @@ other one is read with: m and n in c[m,n] += a[m,k] * b[k,n]. A tile of both, he
 across the sum, loads rows + columns for rows * columns products. One of the two runs along the
 lanes of vectors. Where its operand is not side by side in memory either the summed iterator is,
 and runs along the lanes (partial sums, joined at the end), or the operand is packed so that it is.
+
+A large operand that few rows share is read only as fast as it is walked in the order of memory:
+down a column of tiles every row of it lies on another page. There the sum is cut into short parts
+and the parts go outermost: tile after tile takes its partial sums from a few rows of the operand,
+and adds them to a stripe of the result that stays in the second cache.
 """
 
 import math
@@ -21,6 +26,10 @@ _DOT = 4  # rows, and columns, of a tile of partial sums
 _REUSED = 4  # a panel is packed when it is read at least so often
 _PANEL_BYTES = 1 << 17
 _WORTH_PACKING = 32  # times that an element is read, for a copy that turns rows into columns
+_FAR_BYTES = 1 << 22  # of an operand that the second cache does not hold
+_PAGE_BYTES = 1 << 12  # the length of a stripe's rows; prefetchers stop at its end
+_PART = 16  # rows of a large operand that are walked side by side
+_STRIPE_BYTES = 1 << 18  # of a result that the second cache holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +69,16 @@ def contractions(program: Program) -> list[Contraction]:
     return [c for c in found if c is not None]
 
 
-def tile(draft: Draft, found: Contraction) -> bool:
-    """Puts a contraction in registers; leaves everything as it is where it cannot."""
-    return draft.attempt(lambda: _tiled(draft, found))
+def tile(draft: Draft, found: Contraction, *, threads: int = 1) -> bool:
+    """Puts a contraction in registers; leaves everything as it is where it cannot.
+
+    Args:
+        draft: The draft.
+        found: The contraction.
+        threads: That the program will have, >= 1: there are as many stripes, where there are any.
+    """
+    striped = draft.attempt(lambda: _striped(draft, found, threads))
+    return striped or draft.attempt(lambda: _tiled(draft, found))
 
 
 def _contraction(program: Program, at: Address, op: Op) -> Contraction | None:
@@ -115,10 +131,7 @@ def _tiled(draft: Draft, c: Contraction) -> bool:
     if dot:
         sizes = {d: (divisor(extents[d], _DOT), 1) for d in (c.row, c.lane)}
     else:
-        wide = lanes(extents[c.lane])
-        width = wide * (2 if extents[c.lane] % (2 * wide) == 0 else 1)
-        rows = divisor(extents[c.row], _ACCUMULATORS // (width // wide))
-        sizes = {c.row: (rows, 1), c.lane: (width, wide)}
+        sizes = _sizes(c, extents)
     cut = _cut(draft, c, extents, sizes)
     if cut is None:
         return False
@@ -135,6 +148,56 @@ def _tiled(draft: Draft, c: Contraction) -> bool:
     if panel and _panel(draft, (*c.root, 0), shared[0].buffer):
         return True
     return not strided or _pack(draft, nest[:1], strided[0].buffer)
+
+
+def _sizes(c: Contraction, extents) -> dict[int, tuple[int, int]]:
+    """Returns by depth how long a tile is, and its vectors: rows, and columns along the lanes."""
+    wide = lanes(extents[c.lane])
+    width = wide * (2 if extents[c.lane] % (2 * wide) == 0 else 1)
+    rows = divisor(extents[c.row], _ACCUMULATORS // (width // wide))
+    return {c.row: (rows, 1), c.lane: (width, wide)}
+
+
+def _is_far(program: Program, c: Contraction, ref: Ref, *, rows: int) -> bool:
+    """Whether lanes read an operand that comes from memory, from another page for each summand."""
+    buffer, summand = program.buffer(ref.buffer), c.summed[-1]
+    step_bytes = _step(program, ref, summand) * buffer.bytes // buffer.elements
+    return (
+        _step(program, ref, c.lane) == 1
+        and step_bytes >= _PAGE_BYTES
+        and buffer.bytes >= _FAR_BYTES
+        and rows * _PAGE_BYTES <= _STRIPE_BYTES
+    )
+
+
+def _striped(draft: Draft, c: Contraction, threads: int) -> bool:
+    """Tiles with short parts of the sum outermost, for a large operand that few rows share."""
+    program, op = draft.program, node_at(draft.program, c.op)
+    extents, sizes = extents_above(program, c.op), _sizes(c, extents_above(program, c.op))
+    read = [r for r in refs_of(op.expr) if _step(program, r, c.lane)]
+    plain = len(c.outer) == 2 and len(c.summed) == len(read) == 1
+    if not plain or not _is_far(program, c, read[0], rows=extents[c.row]):
+        return False
+    long = _PAGE_BYTES * program.buffer(read[0].buffer).elements
+    long //= program.buffer(read[0].buffer).bytes * sizes[c.lane][0]
+    tiles = extents[c.lane] // sizes[c.lane][0]
+    stripe = divisor(tiles, max(1, min(long, tiles // threads)))
+    cut = _cut(draft, c, extents, sizes)
+    if cut is None or not 1 < stripe < tiles or not draft.play("split", c.root, stripe):
+        return False
+    outer, inner = cut
+    nest = _isolated(draft, (*c.root, *(0,) * (len(outer) + len(inner))), len(outer) + len(inner))
+    labels, op_depth = [*outer, *inner, "sum"], len(outer) + len(inner)
+    if nest is None or not draft.play("split", (*nest, *(0,) * op_depth), _PART):
+        return False
+    if not draft.permute(nest, [*labels, "part"], ["sum", *outer, "part", *inner]):
+        return False
+    before = {b.name for b in draft.program.buffers}
+    if not draft.play("split_reduction", (*nest, *(0,) * (op_depth + 2)), len(inner)):
+        return False
+    made = {b.name for b in draft.program.of_kind("tmp")} - before
+    keep_close(draft, op.target.buffer)
+    return all(draft.play("place", (), name, "reg") for name in made)
 
 
 def _cut(draft: Draft, c: Contraction, extents, sizes) -> tuple[list[str], list[str]] | None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kt_lab.programs import register_tiles
 from kt_lab.programs.emit_c import emit_c
 from kt_lab.programs.expert import expert_schedule, work_us
 from kt_lab.programs.interpret import interpret
@@ -24,16 +25,16 @@ LARGER = {
 }
 CASES = [(o.name, o.tiny) for o in operators()] + list(LARGER.items())
 PLAIN_PRODUCT = """kernel product
-in a f32 [$m,8]
-in b f32 [8,32]
-out z f32 [$m,32]
+in a f32 [16,$k]
+in b f32 [$k,$n]
+out z f32 [16,$n]
 ---
-$m
-| 32
+16
+| $n
 | | z[{0},{1}] = 0
-$m
-| 32
-| | 8
+16
+| $n
+| | $k
 | | | z[{0},{1}] += a[{0},{2}] * b[{2},{1}]
 """
 
@@ -113,6 +114,44 @@ def test_rows_that_are_read_a_few_times_are_summed_along_the_lanes():
     assert packed.buffer("t0").shape == (512, 32)
 
 
+def test_a_large_operand_is_walked_along_its_rows_and_the_sum_is_cut_into_parts():
+    extents = {"m": 8, "n": 4096, "k": 4096}
+    program = made("matmul", extents)
+    stripes = program.body[0]
+    parts = stripes.body[1]  # between what starts the result and what writes it out
+    tiles = parts.body[0]
+    assert [s.extent for s in (stripes, parts, tiles, tiles.body[1])] == [4, 256, 32, 16]
+    assert (program.buffer("t0").shape, program.buffer("t0").place) == ((8, 2, 16), "reg")
+    assert program.buffer("c").place == "stack"
+    # each thread gets a stripe
+    many = made("matmul", extents, threads=16).body[0]
+    assert (many.extent, many.mark) == (16, "p")
+    # what many rows share keeps its panel, what lies in a cache its column of tiles
+    for other in ({"m": 512, "n": 4096, "k": 4096}, {"m": 8, "n": 1024, "k": 512}):
+        assert made("matmul", other).buffer("c").place == "reg"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [2, 16])
+def test_stripes_are_legal_and_right(monkeypatch, rows, threads):
+    monkeypatch.setattr(register_tiles, "_FAR_BYTES", 1 << 10)
+    monkeypatch.setattr(register_tiles, "_PAGE_BYTES", 256)
+    operator, extents = get_operator("matmul"), {"m": rows, "n": 128, "k": 32}
+    program = made("matmul", extents, threads=threads)
+    assert (program.body[0].extent, program.body[0].body[1].extent) == (2, 2)
+    inputs = operator.inputs(extents)
+    assert error(interpret(program, inputs, seed=0), operator.expected(inputs)) < 1e-12
+    emit_c(program)
+
+
+def test_stripes_need_no_accumulators_of_their_own(monkeypatch):
+    monkeypatch.setattr(register_tiles, "_FAR_BYTES", 1 << 10)
+    monkeypatch.setattr(register_tiles, "_PAGE_BYTES", 256)
+    start = parse(PLAIN_PRODUCT.replace("$k", "32").replace("$n", "128"))
+    program = replay(start, expert_schedule(start, threads=1))
+    assert program.buffer("t0").place == "reg"
+
+
 def test_taps_are_written_out_and_padding_stays_on_the_stack():
     program = made("depthwise_conv2d", {"n": 1, "c": 4, "h": 56, "w": 56})
     rows = [n for _, n in walk(program) if isinstance(n, Scope) and len(n.body) > 9]
@@ -129,7 +168,7 @@ def test_large_results_are_streamed_and_small_ones_are_not():
 
 def test_what_it_cannot_tile_is_left_as_it_is():
     # the accumulators are a result, which no register can stand for
-    start = parse(PLAIN_PRODUCT.replace("$m", "16"))
+    start = parse(PLAIN_PRODUCT.replace("$k", "8").replace("$n", "32"))
     program = replay(start, expert_schedule(start, threads=1))
     assert "v" in marks(program)
     done = parse("kernel one\nin x f32 [1]\nout z f32 [1]\n---\nz[0] = x[0]\n")
