@@ -14,6 +14,10 @@ EVIDENCE = {
     "parity": ("kt_lab.evidence.parity", "live runs beside replays of one recording (GPU)"),
     "duels": ("kt_lab.evidence.duels", "the same binary under two names, live (GPU)"),
     "large": ("kt_lab.evidence.large", "the flagship in Helion's own spaces beside it (GPU)"),
+    "helion_field": (
+        "kt_lab.evidence.helion_field",
+        "Helion's searches against each other in its spaces (GPU)",
+    ),
     "beside-helion": ("kt_lab.evidence.beside_helion", "Helion and kt_lab on one GPU (GPU)"),
     "vendors": ("kt_lab.evidence.vendors", "recorded best beside torch and torch.compile (GPU)"),
     "confirmation": ("kt_lab.evidence.confirmation", "level and power of confirmation (replay)"),

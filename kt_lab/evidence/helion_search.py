@@ -1,4 +1,4 @@
-"""Helion's own search on kt_lab's workers: its class, its priors and its space; others measure."""
+"""Helion's own searches on kt_lab's workers: its class, priors and space; others measure."""
 
 import itertools
 import logging
@@ -15,9 +15,19 @@ class _Enough(Exception):
 
 
 def search(
-    pool: Any, bound: Any, inputs: Sequence[Any], effort: str, *, seed: int, budget: Budget
+    pool: Any,
+    bound: Any,
+    inputs: Sequence[Any],
+    effort: str,
+    *,
+    seed: int,
+    budget: Budget,
+    algorithm: str = "LFBOTreeSearch",
+    random_start: bool = False,
 ) -> tuple[list[tuple], dict[str, Any] | None]:
-    """Runs Helion's LFBOTreeSearch as `@helion.kernel` does, but for who measures.
+    """Runs a search of Helion's as `@helion.kernel` does, but for who measures.
+
+    A config that Helion asks for twice is answered twice by one reading.
 
     Args:
         pool: A `helion_pool.Pool`.
@@ -25,13 +35,16 @@ def search(
         inputs: Its arguments.
         effort: "quick" or "full": Helion's profile.
         seed: Helion's `autotune_random_seed`.
+        algorithm: Name of one of Helion's `search_algorithms`.
+        random_start: Fill the first population up with random configs, as its "full" profile
+            does; "quick" starts from what its compiler would try first alone.
         budget: Cuts the search off; within a batch of Helion's it is not looked at the clock.
 
     Returns:
         (seconds, status, microseconds, config) of every config in the order in which they were
         measured; and the config that Helion chose, None if it was cut off.
     """
-    from helion.autotuner import search_algorithms
+    from helion.autotuner import InitialPopulationStrategy, search_algorithms
     from helion.autotuner.effort_profile import get_effort_profile
 
     batches = _Batches(pool, budget)
@@ -41,8 +54,10 @@ def search(
     # Helion copies its settings deeply: a method would take the pool along, a function does not
     settings.autotune_benchmark_fn = lambda *calls, **more: batches.retime(*calls, **more)
     settings.autotune_ignore_errors = True
-    cls = search_algorithms["LFBOTreeSearch"]
+    cls = search_algorithms[algorithm]
     profile = cls.get_kwargs_from_profile(get_effort_profile(effort), settings)
+    if random_start and "initial_population_strategy" in profile:
+        profile["initial_population_strategy"] = InitialPopulationStrategy.FROM_RANDOM
     running = cls(bound, inputs, **profile)
     running._benchmark_provider_cls = _provider(batches.measure)
     try:

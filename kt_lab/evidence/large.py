@@ -13,28 +13,22 @@ names.
 import argparse
 import json
 import math
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from kt_lab.budget import Budget, Left, Spent
 from kt_lab.errors import UsageError
-from kt_lab.evidence.beside_helion import OPERATIONS, execute
+from kt_lab.evidence.beside_helion import OPERATIONS
+from kt_lab.evidence.helion_lab import HelionLab, race
 from kt_lab.evidence.large_tables import report
 from kt_lab.evidence.resuming import Rows
-from kt_lab.prior import Prior, PriorReading
 from kt_lab.provenance import provenance
-from kt_lab.runners.workers import usable_cores
 from kt_lab.search import make_searcher
-from kt_lab.trial import OK, Trial
+from kt_lab.trial import OK
 from kt_lab.tune import tune
 
 __all__ = ["add_arguments", "report", "run"]
@@ -42,7 +36,6 @@ __all__ = ["add_arguments", "report", "run"]
 _DEFAULT_OPS = ("int4_gemm", "matmul", "layer_norm", "swiglu")
 _DRAW_S = 3.0  # the most that compiling a uniform draw may take: hundreds of them take longer
 _LEAST_S = {"helion": 45, "scout": 45, "options": 45, "race": 40}  # a run that gets less waits
-_FINALISTS = 5  # of a run of ours, timed again
 _RACE_S = 60  # kept for the race after a long run
 
 
@@ -101,63 +94,35 @@ def _wanted(args: argparse.Namespace) -> list[dict[str, Any]]:
     return pairs + [{"run": run_, "seed": 0} for run_ in once]
 
 
-class _Lab(ExitStack):
-    """One operation bound on the GPU, its space and its workers."""
+class _Lab(HelionLab):
+    """One operation and what is asked of it."""
 
     def __init__(self, op: str, args: argparse.Namespace):
-        super().__init__()
-        from kt_lab.evidence.helion_kernels import arguments, bound
-        from kt_lab.evidence.helion_pool import Pool
-        from kt_lab.evidence.helion_space import HelionSpace
-        from kt_lab.evidence.side_by_side import Bench, locked
-
-        self.enter_context(locked({"do": "large", "workload": OPERATIONS[op]}))
-        self._op, self._args = op, args
-        bench = Bench(OPERATIONS[op])
-        kernel = bench.workload.kernel
-        self._inputs = arguments(kernel, bench.inputs)
-        self._bound = bound(kernel, bench.inputs)
-        self._space = HelionSpace(self._bound)
-        folder = self.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        lanes = args.lanes or max(1, usable_cores() - 2)
-        self._pool = self.enter_context(Pool(bench.workload.key, folder=Path(folder), lanes=lanes))
-        began = time.perf_counter()
-        default = self._space.helion(self._space.space.default)
-        for lane in range(lanes):  # until all have started and compiled something
-            self._pool.submit(lane, default)
-        while self._pool.pending:
-            self._pool.next()
-        self._startup_s = time.perf_counter() - began
+        super().__init__(op, lanes=args.lanes, purpose="large")
+        self._args = args
 
     def do(self, key: Mapping[str, Any], rows: Sequence[Mapping]) -> dict[str, Any]:
         """Does one run; returns its row."""
         kind, seed = key["run"], key["seed"]
-        helion = {"op": self._op, "run": "helion", "seed": seed}.items()
+        helion = {"op": self.op, "run": "helion", "seed": seed}.items()
         rival = next((row for row in rows if helion <= row.items()), None)
         began = time.perf_counter()
         if kind == "helion":
             found = self._helions("quick", Budget(seconds=self._args.long_s), seed)
         elif rival is None:
-            raise UsageError(f"{self._op}: Helion's run of seed {seed} comes first, found none")
+            raise UsageError(f"{self.op}: Helion's run of seed {seed} comes first, found none")
         elif kind == "helion_full":
             times = self._args.times * rival["trials"]
             found = self._helions("full", Budget(times, self._args.long_s), seed)
         else:
             found = self._ours(kind, rival, seed)
-        return found | {
-            "startup_s": round(self._startup_s, 2),
-            "lanes": self._pool.lanes,
-            "size": float(math.prod(p.cardinality for p in self._space.space.parameters)),
-            "seconds": round(time.perf_counter() - began, 2),
-        }
+        return found | self.facts() | {"seconds": round(time.perf_counter() - began, 2)}
 
     def _helions(self, effort: str, budget: Budget, seed: int) -> dict[str, Any]:
         from kt_lab.evidence.helion_search import search
 
-        told, picked = search(
-            self._pool, self._bound, self._inputs, effort, seed=seed, budget=budget
-        )
-        return as_row(told) | ({"picked": picked} if picked else {})
+        told, picked = search(self.pool, self.bound, self.inputs, effort, seed=seed, budget=budget)
+        return as_row(told) | ({"config": picked} if picked else {})
 
     def _ours(self, kind: str, rival: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """Runs a searcher of kt_lab; it knows what Helion's compiler would try first."""
@@ -167,42 +132,25 @@ class _Lab(ExitStack):
         paired, drawn = kind in ("scout", "options"), kind == "uniform"
         if paired:
             limits = {"trials": rival["trials"], "seconds": rival["elapsed_s"]}
-            budget = _Both(self._pool, **limits)
+            budget = _Both(self.pool, **limits)
         elif drawn:
             budget = Budget(args.uniform, args.uniform_s)
         else:
             budget = Budget(args.times * rival["trials"], args.long_s)
-        key = OPERATIONS[self._op]
-        seeds = [PriorReading(config, None, key, "helion") for config in self._space.seeds]
         searcher = make_searcher(
             "random" if drawn else args.searcher,
-            self._space.space,
+            self.space.space,
             seed=seed,
-            prior=Prior(tuple(seeds)),
+            prior=self.prior(),
             **(args.options if kind in ("options", "long") else {}),
         )
-        runner = PooledRunner(self._pool, self._space, most_s=_DRAW_S if drawn else None)
+        runner = PooledRunner(self.pool, self.space, most_s=_DRAW_S if drawn else None)
         history = tune(searcher, runner, budget=budget, on_trial=budget.note if paired else None)
-        told = [
-            (t.elapsed_s, t.status, t.latency_us, self._helion(t), t.proposal.id) for t in history
-        ]
-        row = as_row(told, **limits, choose=self._chosen)
+        told = [self.told(trial) for trial in history]
+        row = as_row(told, **limits, choose=self.chosen)
         if drawn:
             row["readings_us"] = [round(us, 3) if ok == OK else None for _, ok, us, *_ in told]
         return row | {"search_s": round(max((t.search_s for t in history), default=0.0), 3)}
-
-    def _chosen(self, told: Sequence[tuple]) -> Any:
-        """Returns the fastest of a run's best when they are timed again, as Helion's search ends.
-
-        The least of many noisy readings is often a lucky one. Neither side's seconds count this.
-        """
-        read = sorted((t for t in told if t[1] == OK), key=lambda t: t[2])
-        apart = {self._pool.code(config): config for *_, config, _ in reversed(read)}
-        best = [config for *_, config, _ in read if apart.get(self._pool.code(config)) is config]
-        return self._pool.fastest(best[:_FINALISTS])
-
-    def _helion(self, trial: Trial) -> Any:
-        return self._space.helion(trial.config) if trial.status == OK else None
 
 
 class _Both:
@@ -214,7 +162,7 @@ class _Both:
         """Takes what has `now`, seconds of the wall since the run began."""
         self._clock, self._trials, self._until_s, self._told = clock, trials, seconds, 0
 
-    def note(self, _: Trial) -> None:
+    def note(self, _: Any) -> None:
         """Counts a trial."""
         self._told += 1
 
@@ -243,9 +191,10 @@ def as_row(
 
     Returns:
         trials; elapsed_s of the last; statuses, how many of each; bests: [trials so far,
-        elapsed_s, microseconds] of each incumbent; config, the last one's. Beside another run:
-        as_many, of the first so many proposals, and as_long, of so many seconds, each with the
-        config it ends with (None: nothing worked), trials told and elapsed_s of the last.
+        elapsed_s, microseconds] of each incumbent; config, the last one's. Beside another run,
+        instead of the config: as_many, of the first so many proposals, and as_long, of so many
+        seconds, each with the config it ends with (None: nothing worked), trials told and
+        elapsed_s of the last.
     """
     found = _held(told)
     statuses = [status for _, status, *_ in told]
@@ -254,9 +203,10 @@ def as_row(
         "elapsed_s": found["elapsed_s"],
         "statuses": {name: statuses.count(name) for name in sorted(set(statuses))},
         "bests": found["bests"],
-        "config": found["config"],
     }
-    if trials is not None:
+    if trials is None:
+        row["config"] = found["config"]
+    else:
         parts = {
             "as_many": [t for t in told if t[4] < trials],
             "as_long": [t for t in told if t[0] <= seconds],
@@ -294,25 +244,14 @@ def contenders(rows: Sequence[Mapping[str, Any]], op: str) -> list[dict[str, Any
         if row["op"] != op or not row.get("bests"):
             continue
         name = f"{row['run']}/{row['seed']}"
-        ends = {name: row.get("picked", row["config"])}
         if "as_many" in row:
             ends = {name: row["as_many"]["config"], f"{name}/s": row["as_long"]["config"]}
+        else:
+            ends = {name: row["config"]}
         found += [{"name": n, "side": "helion", "config": c} for n, c in ends.items() if c]
     return found
 
 
 def _race(rows: Sequence[Mapping], op: str, rounds: int, left_s: float) -> dict[str, Any]:
-    """Times all contenders in alternation in a process of its own."""
-    task = {"do": "race", "workload": OPERATIONS[op], "rounds": rounds, "seed": 0}
-    task |= {"contenders": contenders(rows, op), "effort": "quick"}
-    answer = execute(task, limit_s=left_s)
-    if "error" in answer:
-        sys.stderr.write(f"{op}: {answer['error']}\n")
-        return {"error": answer["error"]}
-    medians = {
-        timer: np.median(np.asarray(blocks, dtype=float), axis=0).round(4).tolist()
-        for timer, blocks in answer["blocks_us"].items()
-        if not isinstance(blocks, str)
-    }
-    wrong = {c["name"]: c["wrong"] for c in answer["contenders"] if c["wrong"]}
-    return {"names": answer["names"], "medians_us": medians, "wrong": wrong, "rounds": rounds}
+    """Times all contenders in alternation."""
+    return race(op, contenders(rows, op), rounds=rounds, left_s=left_s)

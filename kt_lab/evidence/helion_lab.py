@@ -1,0 +1,125 @@
+"""An operation in Helion's own space, held by this process: bound, with workers, and its race."""
+
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kt_lab.evidence.beside_helion import OPERATIONS, execute
+from kt_lab.prior import Prior, PriorReading
+from kt_lab.runners.workers import usable_cores
+from kt_lab.trial import OK, Trial
+
+_FINALISTS = 5  # of a run of ours, timed again
+
+
+class HelionLab(ExitStack):
+    """One operation bound on the GPU, its space and its workers.
+
+    Attributes:
+        op: A name in OPERATIONS.
+        bound: Helion's bound kernel.
+        inputs: Its arguments.
+        space: A `helion_space.HelionSpace`.
+        pool: A `helion_pool.Pool`.
+        startup_s: Seconds until every worker had started and compiled something.
+    """
+
+    def __init__(self, op: str, *, lanes: int | None, purpose: str):
+        """Locks the GPU and starts the workers.
+
+        Args:
+            op: A name in OPERATIONS.
+            lanes: Compile workers; None: usable cores but two.
+            purpose: What others who wait for the GPU are told.
+        """
+        super().__init__()
+        from kt_lab.evidence.helion_kernels import arguments, bound
+        from kt_lab.evidence.helion_pool import Pool
+        from kt_lab.evidence.helion_space import HelionSpace
+        from kt_lab.evidence.side_by_side import Bench, locked
+
+        self.enter_context(locked({"do": purpose, "workload": OPERATIONS[op]}))
+        self.op = op
+        bench = Bench(OPERATIONS[op])
+        kernel = bench.workload.kernel
+        self.inputs = arguments(kernel, bench.inputs)
+        self.bound = bound(kernel, bench.inputs)
+        self.space = HelionSpace(self.bound)
+        folder = self.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        lanes = lanes or max(1, usable_cores() - 2)
+        self.pool = self.enter_context(Pool(bench.workload.key, folder=Path(folder), lanes=lanes))
+        began = time.perf_counter()
+        default = self.space.helion(self.space.space.default)
+        for lane in range(lanes):  # until all have started and compiled something
+            self.pool.submit(lane, default)
+        while self.pool.pending:
+            self.pool.next()
+        self.startup_s = time.perf_counter() - began
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what every run's row tells: startup_s, lanes, size of the space."""
+        return {
+            "startup_s": round(self.startup_s, 2),
+            "lanes": self.pool.lanes,
+            "size": float(math.prod(p.cardinality for p in self.space.space.parameters)),
+        }
+
+    def prior(self) -> Prior:
+        """Returns what Helion's compiler would try first, for a searcher of ours."""
+        key = OPERATIONS[self.op]
+        known = [PriorReading(config, None, key, "helion") for config in self.space.seeds]
+        return Prior(tuple(known))
+
+    def told(self, trial: Trial) -> tuple:
+        """Returns (seconds, status, microseconds, Helion's config, number) of a trial of ours."""
+        config = self.space.helion(trial.config) if trial.status == OK else None
+        return trial.elapsed_s, trial.status, trial.latency_us, config, trial.proposal.id
+
+    def chosen(self, told: Sequence[tuple]) -> Any:
+        """Returns the fastest of a run's best when they are timed again, as Helion's search ends.
+
+        The least of many noisy readings is often a lucky one.
+
+        Args:
+            told: Of trials; see `told`.
+        """
+        read = sorted((t for t in told if t[1] == OK), key=lambda t: t[2])
+        apart = {self.pool.code(config): config for *_, config, _ in reversed(read)}
+        best = [config for *_, config, _ in read if apart.get(self.pool.code(config)) is config]
+        return self.pool.fastest(best[:_FINALISTS])
+
+
+def race(
+    op: str, contenders: Sequence[Mapping[str, Any]], *, rounds: int, left_s: float
+) -> dict[str, Any]:
+    """Times what runs ended with in alternation in a process of its own.
+
+    Args:
+        op: A name in OPERATIONS.
+        contenders: name, side and config of each; see `side_by_side.race`.
+        rounds: Of blocks, >= 1.
+        left_s: Seconds for all of it.
+
+    Returns:
+        names; medians_us by timer, one for each name; wrong: why, by name; rounds. Or `error`.
+    """
+    task = {"do": "race", "workload": OPERATIONS[op], "rounds": rounds, "seed": 0}
+    task |= {"contenders": list(contenders), "effort": "quick"}
+    answer = execute(task, limit_s=left_s)
+    if "error" in answer:
+        sys.stderr.write(f"{op}: {answer['error']}\n")
+        return {"error": answer["error"]}
+    medians = {
+        timer: np.median(np.asarray(blocks, dtype=float), axis=0).round(4).tolist()
+        for timer, blocks in answer["blocks_us"].items()
+        if not isinstance(blocks, str)
+    }
+    wrong = {c["name"]: c["wrong"] for c in answer["contenders"] if c["wrong"]}
+    return {"names": answer["names"], "medians_us": medians, "wrong": wrong, "rounds": rounds}

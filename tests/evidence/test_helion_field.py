@@ -1,0 +1,237 @@
+"""Helion's searches against each other in its spaces: runs, races, ratios."""
+
+import argparse
+import importlib.util
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from kt_lab.budget import Budget
+from kt_lab.errors import UsageError
+from kt_lab.evidence import helion_field
+from kt_lab.evidence.helion_field_tables import (
+    REFERENCE,
+    field_lines,
+    field_ratios,
+    field_runs,
+    report,
+)
+from kt_lab.evidence.large import as_row
+from kt_lab.parameters import Integer
+from kt_lab.space import ParameterSpace
+from tests.evidence.test_large import Instant
+
+HELION = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("helion", "torch", "triton")),
+    reason="needs helion, which the extra peers installs, torch and triton",
+)
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    helion_field.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+@HELION
+@pytest.mark.parametrize("algorithm", helion_field.HELIONS.values())
+def test_every_search_of_helions_runs_from_a_random_population(algorithm):
+    from kt_lab.evidence.helion_search import search
+    from tests.evidence.test_helion_space import opened
+
+    kernel, _ = opened("row_sum")
+
+    def told():
+        helion_field.random.seed(3)
+        return search(
+            *(Instant(), kernel, kernel.fake_args, "quick"),
+            seed=3,
+            budget=Budget(trials=40),
+            algorithm=algorithm,
+            random_start=True,
+        )[0]
+
+    first = told()
+    assert len(first) >= 20
+    assert len({str(sorted(config.items())) for *_, config in first}) > 15
+    assert [us for _, _, us, _ in first] == [us for _, _, us, _ in told()]
+
+
+class Space:
+    """Stands for Helion's space."""
+
+    space = ParameterSpace([Integer("x", 0, 40), Integer("y", 0, 9)], default={"x": 9, "y": 9})
+    seeds: ClassVar[list] = [space.config([4, 4])]
+
+    def helion(self, config):
+        return {"x": config["x"], "y": config["y"]}
+
+
+class Timed(Instant):
+    """A pool without processes that knows all about x, and compiles nothing twice."""
+
+    lanes = 4
+    free = 4
+
+    def begin(self, **_):
+        super().begin()
+        self.now = 0.0
+
+    def submit(self, tag, config):
+        from kt_lab.trial import Measurement
+
+        self.done.append((tag, Measurement("ok", samples_us=(10.0 + abs(config["x"] - 5),))))
+
+    def code(self, config):
+        return str(config)
+
+    def fastest(self, configs):
+        return configs[0] if configs else None
+
+
+@pytest.fixture
+def lab():
+    made = helion_field._Lab.__new__(helion_field._Lab)
+    about = {"op": "matmul", "space": Space(), "pool": Timed(), "startup_s": 1.0}
+    for name, value in (about | {"_args": arguments("--most-s", "1000")}).items():
+        setattr(made, name, value)
+    return made
+
+
+def test_scout_has_as_many_configs_as_its_rival_and_ucb_ends_by_itself(lab):
+    pytest.importorskip("helion")
+    told = [(0.1, "ok", 20.0, {"x": 9}), (0.4, "ok", 12.0, {"x": 2})] * 4
+    about = {"op": "matmul", "effort": "quick", "seed": 0}
+    rows = [about | {"search": "helion_lfbo_pattern"} | as_row(told)]
+    row = lab.do({"search": "scout", "seed": 0}, rows)
+    assert (row["trials"], row["cut"], row["lanes"], row["size"]) == (8, False, 4, 410)
+    assert row["elapsed_s"] >= 0.8
+    ucb = lab.do({"search": "ucb_pattern", "seed": 0}, rows)
+    assert 30 <= ucb["trials"] <= 410
+    assert ucb["config"]["x"] == 5
+    with pytest.raises(UsageError, match="seed 1, which comes first"):
+        lab.do({"search": "scout", "seed": 1}, rows)
+
+
+def test_a_run_whose_time_is_over_is_told_with_what_it_held(lab):
+    pytest.importorskip("helion")
+    lab._args.most_s = 0.5
+    row = lab.do({"search": "ucb_pattern", "seed": 0}, [])
+    assert row["cut"]
+    assert row["config"] == {"x": row["config"]["x"], "y": row["config"]["y"]}
+
+
+class Lab:
+    """Stands for a GPU."""
+
+    did: ClassVar[list] = []
+
+    def __init__(self, op, _args):
+        self._op = op
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def do(self, key, _rows):
+        self.did.append((self._op, key["search"], key["seed"]))
+        row = as_row([(1.0, "ok", 9.0, {"x": len(self.did)})])
+        return row | {"cut": False, "lanes": 8, "size": 1e12}
+
+
+def test_it_goes_on_where_it_stopped_and_races_again_what_has_come(tmp_path, monkeypatch):
+    pytest.importorskip("helion")
+    races = []
+
+    def race(op, contenders, *, rounds, left_s):
+        names = [c["name"] for c in contenders]
+        races.append((op, len(names), left_s > 0))
+        us = [float(n + 1) for n in range(len(names))]
+        return {"names": names, "medians_us": {"events": us}, "wrong": {}, "rounds": rounds}
+
+    monkeypatch.setattr(helion_field, "_Lab", Lab)
+    monkeypatch.setattr(helion_field, "race", race)
+    monkeypatch.setattr(Lab, "did", [])
+
+    def run(*words):
+        given = vars(arguments("--ops", "matmul", "--searches", *words))
+        return helion_field.run(argparse.Namespace(**given, out=tmp_path / "field.json"))
+
+    run("scout", "helion_pattern", "--seeds", "1")  # no rival for scout yet
+    assert Lab.did == [("matmul", "helion_pattern", 0)]
+    run("helion_pattern", "helion_lfbo_pattern", "scout", "--seeds", "1")
+    assert Lab.did[1:] == [("matmul", "helion_lfbo_pattern", 0), ("matmul", "scout", 0)]
+    assert races == [("matmul", 2, True), ("matmul", 4, True)]
+    result = run("helion_pattern", "helion_lfbo_pattern", "scout", "--seeds", "1")
+    assert len(Lab.did) == 3
+    assert sum(row["search"] == "race" for row in result["rows"]) == 1
+    full = run("helion_pattern", "--seeds", "1", "--effort", "full")
+    assert len(full["rows"]) == len(result["rows"]) + 2
+    hurried = run("helion_random", "--seeds", "1", "--deadline-s", "5")
+    assert hurried["rows"] == full["rows"]
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def run_row(op, search, seed, told, elapsed_s, *, cut=False):
+    about = {"op": op, "effort": "full", "search": search, "seed": seed, "lanes": 14}
+    return about | as_row(told) | {"elapsed_s": elapsed_s, "cut": cut}
+
+
+@pytest.fixture
+def result():
+    rows = []
+    for op, us in (("softmax", 10.0), ("matmul", 100.0)):
+        pattern = [(1.0, "ok", 2 * us, {}), (8.0, "ok", us, {})]
+        lfbo = [(1.0, "ok", 3 * us, {}), (4.0, "ok", us * 1.005, {})]
+        rows += [
+            run_row(op, REFERENCE, 0, pattern, 10.0),
+            run_row(op, "helion_lfbo_pattern", 0, lfbo, 5.0),
+            run_row(op, "helion_de", 0, lfbo[:1], 40.0, cut=True),
+        ]
+        names = ["torch", f"{REFERENCE}/0", "helion_lfbo_pattern/0", "helion_de/0"]
+        race = {"op": op, "effort": "full", "search": "race", "seed": 0, "names": names}
+        medians = {"events": [us / 2, us, 0.9 * us, 3 * us]}
+        rows.append(race | {"medians_us": medians, "wrong": {}, "rounds": 20})
+    return {"helion": "1.4.0", "gpu": "NVIDIA X", "most_s": 40, "rows": rows, "provenance": {}}
+
+
+def geomean(table, searcher):
+    row = table[(table["scope"] == "geomean") & (table["searcher"] == searcher)]
+    return float(row["estimate"].iloc[0])
+
+
+def test_ratios_are_of_the_race_the_clock_and_the_first_reading_near_the_end(result):
+    tables = field_ratios(result, effort="full")
+    assert geomean(tables["latency"], "helion_lfbo_pattern") == pytest.approx(0.9)
+    assert geomean(tables["wall_clock"], "helion_lfbo_pattern") == pytest.approx(0.5)
+    assert geomean(tables["convergence_time"], "helion_lfbo_pattern") == pytest.approx(4 / 8)
+    # it never reads so: no number of its seconds is enough
+    assert geomean(tables["convergence_time"], "helion_de") == np.inf
+    runs = field_runs(result, effort="full").set_index(["kernel", "searcher"])
+    assert runs.loc[("matmul", "helion_de"), "cost_s"] == 40.0
+    assert runs.loc[("matmul", REFERENCE), "target_us"] == pytest.approx(101.0)
+    assert field_ratios(result, effort="quick") == {}
+
+
+def test_what_was_wrong_in_the_race_is_infinitely_slow(result):
+    race = result["rows"][3]
+    race["names"].remove("helion_lfbo_pattern/0")
+    del race["medians_us"]["events"][2]
+    assert geomean(field_ratios(result, effort="full")["latency"], "helion_lfbo_pattern") == np.inf
+
+
+def test_the_readme_tells_ratios_cuts_and_what_was_published(result):
+    text = "\n".join(field_lines(result))
+    assert "| LFBO-Pattern (Helion) | 2 | 2 | 5 | 0 of 2 | 0.900 (0.900 to 0.900) | 0.500" in text
+    assert "| DE (Helion) | 2 | 1 | 40 | 2 of 2 | 3.000" in text
+    assert "latency 0.97, here 0.90 (outside of the interval)" in text
+    assert "wall-clock 0.67, here 0.50" in text
+    assert "one NVIDIA X" in text
+    assert "40 s" in text
+    assert text in report(result)
+    assert report(result | {"rows": []}) == "no operation was raced yet"
