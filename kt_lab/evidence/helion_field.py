@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Does what is not stored yet and fits the deadline."""
-    facts = {"helion": version("helion"), "gpu": gpu_name(), "most_s": args.most_s}
+    facts = {"helion": version("helion"), "gpu": gpu_name()}
     rows = Rows(args.out, facts, provenance(), again=False)
     rows.result["rows"] = [row for row in rows.result["rows"] if "error" not in row]
     ends = time.monotonic() + args.deadline_s
@@ -133,7 +133,8 @@ class _Lab(HelionLab):
         key = {"op": self.op, "effort": self._args.effort} | dict(key)
         told, end = self._helions(key) if key["search"] in HELIONS else self._ours(key, rows)
         elapsed_s = round(self.pool.now, 3)
-        row = as_row(told) | {"elapsed_s": elapsed_s, "cut": end is None}
+        row = as_row(told) | {"elapsed_s": elapsed_s, "most_s": self._args.most_s}
+        row["cut"] = end is None
         if end is not None:
             row["config"] = dict(end)
         return row | self.facts()

@@ -12,6 +12,7 @@ from kt_lab.stats.ratios import CONVERGENCE, LATENCY, WALL_CLOCK
 
 REFERENCE = "helion_pattern"
 WITHIN = 0.01
+_OF_ROW = ("lanes", "seed", "trials", "elapsed_s", "cut", "most_s")
 EFFORTS = ("quick", "full")
 # LFBO over pattern search as helion #1280 publishes it, of several kernels on a B200, 15 runs
 # each: latency, wall-clock, convergence time; it divides the other way round.
@@ -28,7 +29,7 @@ def field_runs(result: Mapping[str, Any], *, effort: str, timer: str = "events")
 
     Returns:
         gpu, kernel, workload, searcher, lanes, seed; trials; elapsed_s, until its end was chosen;
-        cut, whether its time was over before it was; end_us, what it ended with as the race timed
+        cut, whether its most_s were over before it was; end_us, what it ended with as the race timed
         it (inf: nothing that was right); target_us: 1 % above the median of what the reference
         last read as best; reached, whether a first reading of the run was as fast, and cost_s:
         when, or else all of its seconds.
@@ -55,7 +56,7 @@ def field_runs(result: Mapping[str, Any], *, effort: str, timer: str = "events")
                 "workload": row["op"],
                 "searcher": row["search"],
             }
-            | {name: row[name] for name in ("lanes", "seed", "trials", "elapsed_s", "cut")}
+            | {name: row[name] for name in _OF_ROW}
             | {"end_us": us.get(f"{row['search']}/{row['seed']}", np.inf)}
             | {"target_us": target_us, "reached": bool(reached_s)}
             | {"cost_s": reached_s[0] if reached_s else row["elapsed_s"]}
@@ -120,7 +121,7 @@ def _about(result: Mapping[str, Any]) -> str:
         f"{result['gpu']}; "
         "seconds last until a run has chosen its end; convergence: first readings within 1 % of "
         "what pattern search ends with, runs that never read so count with all their seconds. "
-        f"Ratios to pattern search (low to high); a run is cut after {result['most_s']:g} s."
+        "Ratios to pattern search (low to high)."
     )
 
 
@@ -149,8 +150,9 @@ def _table(result: Mapping[str, Any], effort: str) -> list[str]:
         cells = [_cell(means[m].loc[name], name) for m in (LATENCY, WALL_CLOCK, CONVERGENCE)]
         lines.append(
             f"| {searcher_style(name).label} | {own['kernel'].nunique()} "
-            f"| {own['trials'].median():.0f} | {own['elapsed_s'].median():.0f} | {own['cut'].sum()} of {len(own)} | "
-            f"{' | '.join(cells)} | {own['reached'].mean():.0%} |"
+            f"| {own['trials'].median():.0f} | {own['elapsed_s'].median():.0f} "
+            f"| {own['cut'].sum()} of {len(own)} | {' | '.join(cells)} "
+            f"| {own['reached'].mean():.0%} |"
         )
     return lines
 
