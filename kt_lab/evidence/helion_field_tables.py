@@ -29,10 +29,10 @@ def field_runs(result: Mapping[str, Any], *, effort: str, timer: str = "events")
 
     Returns:
         gpu, kernel, workload, searcher, lanes, seed; trials; elapsed_s, until its end was chosen;
-        cut, whether its most_s were over before it was; end_us, what it ended with as the race timed
-        it (inf: nothing that was right); target_us: 1 % above the median of what the reference
-        last read as best; reached, whether a first reading of the run was as fast, and cost_s:
-        when, or else all of its seconds.
+        cut, whether its most_s were over before; end_us, what it ended with as the race timed it
+        (inf: nothing that was right); target_us: 1 % above the median of what the reference last
+        read as best; reached, whether a first reading of the run was as fast, and cost_s: when,
+        or else all of its seconds.
     """
     rows = []
     own = [r for r in result["rows"] if r["effort"] == effort]
