@@ -74,6 +74,7 @@ SMALL = {
                 "quality",
                 "anatomy",
                 "cold",
+                "helion_field",
                 "h100",
             )
         ],

@@ -36,7 +36,8 @@ def display_table(table: pd.DataFrame) -> pd.DataFrame:
 
 def _ranges(rows: pd.DataFrame, *columns: str) -> pd.Series:
     parts = [rows[column].map("{:.3f}".format) for column in columns]
-    return parts[0] + " [" + parts[1] + ", " + parts[2] + "]"
+    between = (" [" + parts[1] + ", " + parts[2] + "]").where(rows[columns[1]].notna(), "")
+    return parts[0] + between  # of single runs nothing says how sure they are
 
 
 def table_text(table: pd.DataFrame) -> str:

@@ -65,13 +65,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--most-s", type=float, default=120, help="of each run; then it is cut")
     parser.add_argument("--lanes", type=int, help="compile workers; default: cores but two")
+    parser.add_argument(
+        "--share-code",
+        action="store_true",
+        help="time configs that Helion writes the same code for once, which Helion does not",
+    )
     parser.add_argument("--rounds", type=int, default=20, help="of the final race")
     parser.add_argument("--deadline-s", type=float, default=540, help="for the whole command")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Does what is not stored yet and fits the deadline."""
-    facts = {"helion": version("helion"), "gpu": gpu_name()}
+    facts = {"helion": version("helion"), "gpu": gpu_name(), "shared_code": args.share_code}
     rows = Rows(args.out, facts, provenance(), again=False)
     rows.result["rows"] = [row for row in rows.result["rows"] if "error" not in row]
     ends = time.monotonic() + args.deadline_s
@@ -125,7 +130,8 @@ class _Lab(HelionLab):
     """One operation and what is asked of it."""
 
     def __init__(self, op: str, args: argparse.Namespace):
-        super().__init__(op, lanes=args.lanes, purpose="helion_field")
+        how = {"lanes": args.lanes, "share_code": args.share_code}
+        super().__init__(op, purpose="helion_field", **how)
         self._args = args
 
     def do(self, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

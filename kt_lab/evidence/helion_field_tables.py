@@ -6,12 +6,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kt_lab.evidence.beside_helion import OPERATIONS
+from kt_lab.evidence.markdown import folded, grid
 from kt_lab.plots.style import searcher_style
 from kt_lab.stats.pairs import Bootstrap, ratio_table
 from kt_lab.stats.ratios import CONVERGENCE, LATENCY, WALL_CLOCK
 
 REFERENCE = "helion_pattern"
 WITHIN = 0.01
+_LFBO = "helion_lfbo_pattern"
+_FEWEST = 2  # kernels of a table of means
 _OF_ROW = ("lanes", "seed", "trials", "elapsed_s", "cut", "most_s")
 EFFORTS = ("quick", "full")
 # LFBO over pattern search as helion #1280 publishes it, of several kernels on a B200, 15 runs
@@ -64,6 +68,31 @@ def field_runs(result: Mapping[str, Any], *, effort: str, timer: str = "events")
     return pd.DataFrame(rows)
 
 
+def field_curves(result: Mapping[str, Any], *, effort: str) -> pd.DataFrame:
+    """Returns what `kt_lab.stats.convergence_bands` draws: a row per incumbent of every run.
+
+    Args:
+        result: Of `kt-lab evidence helion_field`, stored.
+        effort: Helion's profile.
+
+    Returns:
+        gpu, kernel, workload, searcher, lanes, seed; spent_trials, elapsed_s; judged_us, the
+        incumbent's first reading, which is what the search went by. The last row is a run's end.
+    """
+    rows = []
+    for row in result["rows"]:
+        if row["effort"] != effort or row["search"] == "race" or not row["bests"]:
+            continue
+        about = {"gpu": result["gpu"], "kernel": row["op"], "workload": OPERATIONS[row["op"]]}
+        about |= {"searcher": row["search"], "lanes": row["lanes"], "seed": row["seed"]}
+        ends = [row["trials"], row["elapsed_s"], row["bests"][-1][2]]
+        rows += [
+            about | {"spent_trials": trials, "elapsed_s": seconds, "judged_us": us}
+            for trials, seconds, us in [*row["bests"], ends]
+        ]
+    return pd.DataFrame(rows)
+
+
 def field_ratios(
     result: Mapping[str, Any], *, effort: str, timer: str = "events"
 ) -> dict[str, pd.DataFrame]:
@@ -100,28 +129,35 @@ def field_ratios(
 
 def field_lines(result: Mapping[str, Any]) -> list[str]:
     """Returns the README's lines."""
-    efforts = [effort for effort in EFFORTS if field_ratios(result, effort=effort)]
+    efforts = [e for e in EFFORTS if len(field_runs(result, effort=e))]
     lines = [_about(result)]
     for effort in efforts:
         runs = field_runs(result, effort=effort)
+        if runs["kernel"].nunique() < _FEWEST:
+            continue
         lines += ["", _what(runs, effort), "", *_table(result, effort), "", _claim(result, effort)]
-    return lines
+    return [*lines, "", _details(result, efforts)]
 
 
 def _about(result: Mapping[str, Any]) -> str:
     rows = [row for row in result["rows"] if "lanes" in row]
     lanes = " or ".join(map(str, sorted({row["lanes"] for row in rows})))
+    again = (
+        "not timed again, which spares pattern search most: its neighbours are often one kernel"
+        if result["shared_code"]
+        else "timed again, as by Helion"
+    )
     return (
-        f"Helion {result['helion']}'s searches against each other in its own spaces, live, as "
-        "[pytorch/helion #1115](https://github.com/pytorch/helion/pull/1115) compares them "
-        "(`kt-lab evidence helion_field`). Each is Helion's class with its effort profile, from a "
-        f"random first population; the same workers ({lanes} compile lanes) generate, compile, "
-        "check and time all configs. UCB, which Helion did not keep, is ours, and `scout` has as "
-        "many configs as LFBO pattern search of that seed. Latencies are of one final race on one "
-        f"{result['gpu']}; "
-        "seconds last until a run has chosen its end; convergence: first readings within 1 % of "
-        "what pattern search ends with, runs that never read so count with all their seconds. "
-        "Ratios to pattern search (low to high)."
+        f"Helion {result['helion']}'s searches against each other in its own spaces, live on one "
+        f"{result['gpu']}, as [pytorch/helion #1115](https://github.com/pytorch/helion/pull/1115) "
+        "compares them (`kt-lab evidence helion_field`). Each is Helion's class with its effort "
+        f"profile, from a random first population; the same workers ({lanes} compile lanes) "
+        "generate, compile, check and time all configs; a config whose code was timed before is "
+        f"{again}. UCB, which Helion did not keep, is ours, and `scout` has as many configs as "
+        "LFBO pattern search of that seed. Latencies are of one final race by both timers, "
+        "seconds last until a run has chosen its end, and convergence is the first reading within "
+        "1 % of the last incumbent's of pattern search; runs that never read so count with all "
+        "their seconds. Ratios to pattern search (low to high)."
     )
 
 
@@ -129,68 +165,88 @@ def _what(runs: pd.DataFrame, effort: str) -> str:
     seeds = sorted(runs.groupby("kernel")["seed"].nunique().unique())
     kernels = ", ".join(dict.fromkeys(runs["kernel"]))
     told = " or ".join(map(str, seeds))
-    return f'Effort "{effort}", {told} seeds: {kernels}.'
+    most_s = " or ".join(f"{s:g}" for s in sorted(runs["most_s"].unique()))
+    return f'Effort "{effort}", seeds: {told}, runs cut after {most_s} s: {kernels}.'
+
+
+def _means(result: Mapping[str, Any], effort: str, timer: str) -> dict[str, pd.DataFrame]:
+    tables = field_ratios(result, effort=effort, timer=timer)
+    return {
+        name: table[table["scope"] == "geomean"].set_index("searcher")
+        for name, table in tables.items()
+    }
 
 
 def _table(result: Mapping[str, Any], effort: str) -> list[str]:
     runs = field_runs(result, effort=effort)
-    tables = field_ratios(result, effort=effort)
-    means = {
-        name: table[table["scope"] == "geomean"].set_index("searcher")
-        for name, table in tables.items()
-    }
-    order = means[LATENCY]["estimate"].sort_values(kind="stable").index
+    means, graph = (_means(result, effort, timer) for timer in ("events", "graph"))
+    columns = [means[LATENCY], graph.get(LATENCY), means[WALL_CLOCK], means[CONVERGENCE]]
     lines = [
-        "| search | kernels | configs | seconds | cut | latency | wall-clock | convergence time "
-        "| within 1 % |",
-        "| --- " * 9 + "|",
+        "| search | kernels | configs | seconds | cut | latency, events | latency, graph "
+        "| wall-clock | convergence time | within 1 % |",
+        "| --- " * 10 + "|",
     ]
-    for name in order:
+    for name in means[LATENCY]["estimate"].sort_values(kind="stable").index:
         own = runs[runs["searcher"] == name]
-        cells = [_cell(means[m].loc[name], name) for m in (LATENCY, WALL_CLOCK, CONVERGENCE)]
+        cells = " | ".join(_cell(column, name) for column in columns)
         lines.append(
             f"| {searcher_style(name).label} | {own['kernel'].nunique()} "
             f"| {own['trials'].median():.0f} | {own['elapsed_s'].median():.0f} "
-            f"| {own['cut'].sum()} of {len(own)} | {' | '.join(cells)} "
-            f"| {own['reached'].mean():.0%} |"
+            f"| {own['cut'].sum()} of {len(own)} | {cells} | {own['reached'].mean():.0%} |"
         )
     return lines
 
 
-def _cell(row: pd.Series, name: str) -> str:
+def _cell(column: pd.DataFrame | None, name: str) -> str:
+    if column is None or name not in column.index:
+        return "-"
+    row = column.loc[name]
     if name == REFERENCE:
         return "1"
+    if np.isinf(row["estimate"]):
+        return "not on every kernel"
+    if np.isnan(row["low"]):
+        return f"{row['estimate']:.3f}"
     return f"{row['estimate']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
 
 
 def _claim(result: Mapping[str, Any], effort: str) -> str:
     """Returns what the pull request's authors found beside what these runs say."""
-    tables = field_ratios(result, effort=effort)
+    means = _means(result, effort, "events")
     names = ("latency", "wall-clock", "convergence time")
     told = []
     for name, measure, theirs in zip(
         names, (LATENCY, WALL_CLOCK, CONVERGENCE), PUBLISHED[effort], strict=True
     ):
-        table = tables[measure]
-        row = table[(table["scope"] == "geomean") & (table["searcher"] == "helion_lfbo_pattern")]
-        if row.empty:
+        if _LFBO not in means[measure].index:
             return ""
-        found = row.iloc[0]
-        inside = found["low"] <= theirs <= found["high"]
-        told.append(
-            f"{name} {theirs:.2f}, here {found['estimate']:.2f}"
-            f" ({'inside' if inside else 'outside'} of the interval)"
-        )
-    return f"LFBO over pattern search, published (B200, 15 runs each): {'; '.join(told)}."
+        row = means[measure].loc[_LFBO]
+        here = "infinite" if np.isinf(row["estimate"]) else f"{row['estimate']:.2f}"
+        inside = row["low"] <= theirs <= row["high"]
+        told.append(f"{name} {theirs:.2f}, here {here} ({'in' if inside else 'out'}side)")
+    return (
+        "LFBO pattern search over pattern search, published (B200, 15 runs each) and here, inside "
+        f"or outside of our interval: {'; '.join(told)}."
+    )
+
+
+def _details(result: Mapping[str, Any], efforts: Sequence[str]) -> str:
+    heads = ("effort", "kernel", "search", "seed", "configs", "seconds", "µs, events", "µs, graph")
+    rows = []
+    for effort in efforts:
+        graph = field_runs(result, effort=effort, timer="graph")
+        keys = ["kernel", "searcher", "seed"]
+        us = graph.set_index(keys)["end_us"] if len(graph) else {}
+        for r in field_runs(result, effort=effort).itertuples():
+            about = (effort, r.kernel, searcher_style(r.searcher).label, str(r.seed))
+            graph_us = us.get((r.kernel, r.searcher, r.seed), np.nan)
+            numbers = (f"{r.elapsed_s:.0f}", f"{r.end_us:.2f}", f"{graph_us:.2f}")
+            rows.append((*about, str(r.trials), *numbers))
+    return folded("Every run", grid(heads, rows))
 
 
 def report(result: Mapping[str, Any]) -> str:
     """Returns the tables for people."""
-    parts: list[Sequence[str]] = []
-    for effort in EFFORTS:
-        runs = field_runs(result, effort=effort)
-        if not runs.empty:
-            parts.append([effort, runs.drop(columns=["gpu", "workload"]).to_string(index=False)])
-    if not parts:
+    if not any(len(field_runs(result, effort=effort)) for effort in EFFORTS):
         return "no operation was raced yet"
-    return "\n\n".join("\n".join(part) for part in parts) + "\n\n" + "\n".join(field_lines(result))
+    return "\n".join(field_lines(result))

@@ -31,13 +31,14 @@ class HelionLab(ExitStack):
         startup_s: Seconds until every worker had started and compiled something.
     """
 
-    def __init__(self, op: str, *, lanes: int | None, purpose: str):
+    def __init__(self, op: str, *, lanes: int | None, purpose: str, share_code: bool = True):
         """Locks the GPU and starts the workers.
 
         Args:
             op: A name in OPERATIONS.
             lanes: Compile workers; None: usable cores but two.
             purpose: What others who wait for the GPU are told.
+            share_code: See `helion_pool.Pool`.
         """
         super().__init__()
         from kt_lab.evidence.helion_kernels import arguments, bound
@@ -54,7 +55,8 @@ class HelionLab(ExitStack):
         self.space = HelionSpace(self.bound)
         folder = self.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         lanes = lanes or max(1, usable_cores() - 2)
-        self.pool = self.enter_context(Pool(bench.workload.key, folder=Path(folder), lanes=lanes))
+        how = {"folder": Path(folder), "lanes": lanes, "share_code": share_code}
+        self.pool = self.enter_context(Pool(bench.workload.key, **how))
         began = time.perf_counter()
         default = self.space.helion(self.space.space.default)
         for lane in range(lanes):  # until all have started and compiled something

@@ -41,13 +41,23 @@ class Pool(Closing):
         lanes: Compile workers.
     """
 
-    def __init__(self, workload: str, *, folder: Path, lanes: int, module: str = _SERVICES):
+    def __init__(
+        self,
+        workload: str,
+        *,
+        folder: Path,
+        lanes: int,
+        share_code: bool = True,
+        module: str = _SERVICES,
+    ):
         """Starts the workers.
 
         Args:
             workload: Key of a workload that Helion has a kernel for.
             folder: Where binaries are kept, of each run apart.
             lanes: Compile workers, >= 1.
+            share_code: Give configs that become the same code one measurement; Helion times
+                each of them.
             module: Where `compile_service` and `timing_service` are.
         """
         settings = {"settings": {"workload": workload}, "env": ENVIRONMENT}
@@ -55,6 +65,7 @@ class Pool(Closing):
         self._compiling = Workers(lanes, service=compiling, spares=_SPARES, **settings)
         self._timing = Workers(1, service=f"{module}:timing_service", spares=1, **settings)
         self.lanes, self._folder, self._runs = lanes, folder, 0
+        self._shared = share_code
         self.begin()
 
     def begin(self, *, most_s: float | None = None) -> None:
@@ -164,7 +175,10 @@ class Pool(Closing):
         if code := answer.get("code"):
             self._compile_s.append(seconds)
             self._code[name] = code
-            if code in self._known:  # Helion writes the same kernel for several configs
+            known = code in self._known or code in self._waiting
+            if known and not self._shared:
+                self._ready.append(((tag,), self._task(code)))
+            elif code in self._known:  # Helion writes the same kernel for several configs
                 self._done.append((tag, _twin(self._known[code], seconds)))
             elif code in self._waiting:
                 self._waiting[code].append((tag, seconds))

@@ -10,6 +10,7 @@ import pandas as pd
 from kt_lab import stats
 from kt_lab.comparison import optima_table
 from kt_lab.evidence.cost import ratios as cost_ratios
+from kt_lab.evidence.helion_field_tables import field_lines
 from kt_lab.evidence.helion_tables import ratios
 from kt_lab.evidence.large_tables import large_lines
 from kt_lab.evidence.live_tables import live_lines
@@ -74,7 +75,8 @@ def block(directory: Path | None = None) -> str:
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
     lines += ["", *_helion(found["beside-helion"], found["beside-helion-full"])]
     large = large_lines(found["large"], found["large-judged"])
-    return "\n".join([*lines, "", *live_lines(found["live"]), "", *large])
+    own = field_lines(found["helion_field"])
+    return "\n".join([*lines, "", *live_lines(found["live"]), "", *large, "", *own])
 
 
 def field_block(runs: pd.DataFrame) -> str:

@@ -67,7 +67,7 @@ def numbers(
     Args:
         head: What it holds.
         values: Shape (rows,); null is a dash, infinite the sign for it.
-        low: Lower ends, shape (rows,).
+        low: Lower ends, shape (rows,); NaN leaves an interval out.
         high: Upper ends, shape (rows,).
         digits: After the point, or significant ones.
         significant: What digits count.
@@ -87,7 +87,7 @@ def numbers(
     if low is not None and high is not None:
         ends = [[_number(e, digits, significant) for e in side] for side in (low, high)]
         texts = [
-            text if text == MISSING else f"{text} [{a}, {b}]"
+            text if MISSING in (text, a) else f"{text} [{a}, {b}]"
             for text, a, b in zip(texts, *ends, strict=True)
         ]
     return Column(head, tuple(texts), unit, bold, group)

@@ -113,6 +113,14 @@ class Pair:
         return float(log_ratio(np.float64(self.own.estimate), np.float64(self.reference.estimate)))
 
     @property
+    def is_single(self) -> bool:
+        """Whether each side ran once: then nothing says how sure the ratio is."""
+        return (
+            self.own is not self.reference
+            and max(self.own.seeds.size, self.reference.seeds.size) == 1
+        )
+
+    @property
     def tails(self) -> dict[str, float]:
         """The log ratios of the 90th percentile and of the worst seed; NaN unless logged."""
         logs = quantiles(self.own.amount, tuple(TAILS.values())) if self.own.logged else math.nan
@@ -172,6 +180,8 @@ def ratio_table(
         cells: dict[tuple[str, str], list[Pair]] = {}
         for pair in pairs:
             bounds = percentile_interval(pair.draw(bootstrap.resamples, rng), bootstrap.confidence)
+            if pair.is_single:
+                bounds = (math.nan, math.nan)
             interval = Interval(math.exp(pair.estimate), *bounds)
             rows.append({**_workload_row(pair), **_counts([pair]), **_ends(searcher, interval)})
             cells.setdefault(pair.cell[1:], []).append(pair)
@@ -180,7 +190,10 @@ def ratio_table(
             draws.setdefault(kernel, []).append(one_workload(same))
         center = _over_workloads(cells, lambda pair: pair.estimate)
         resampled = resample_means(draws, bootstrap.resamples, rng)
-        interval = Interval(center, *percentile_interval(resampled, bootstrap.confidence))
+        bounds = percentile_interval(resampled, bootstrap.confidence)
+        if len(pairs) == 1 and pairs[0].is_single:
+            bounds = (math.nan, math.nan)
+        interval = Interval(center, *bounds)
         row = {**_geomean_row(pairs), **_counts(pairs), **_ends(searcher, interval)}
         for name in TAILS if logged else ():
             row[name] = _over_workloads(cells, lambda pair, name=name: pair.tails[name])

@@ -39,9 +39,10 @@ def latency_ratios(
         One row per (workload, searcher) and per geomean, in this order of columns: `measure`,
         `scope` ("workload" or "geomean"), `gpu`, `kernel`, `workload` (null in a geomean row; a
         geomean over several GPUs has a null gpu), `searcher`, `reference`, `lanes`, `estimate`,
-        `low`, `high` (unitless), `p90`, `worst` (90th percentile and slowest of the seeds, over
-        the reference's mean; in a geomean row, geomeans of those), `value`, `reference_value`
-        (in `unit`; null in a geomean row), `unit`, `target_us`, `within` (null here),
+        `low`, `high` (unitless; null where one run of each on one workload is all there is),
+        `p90`, `worst` (90th percentile and slowest of the seeds, over the reference's mean; in a
+        geomean row, geomeans of those), `value`, `reference_value` (in `unit`; null in a geomean
+        row), `unit`, `target_us`, `within` (null here),
         `n_kernels`, `n_workloads`, `n_gpus`, `n_seeds` (the fewest of any workload), `n_success`
         (runs with a finite result), `n_runs`, `reference_n_success`, `reference_n_runs`,
         `confidence`. In a geomean, every workload weighs the same; one on several GPUs is one

@@ -195,9 +195,15 @@ def result():
         ]
         names = ["torch", f"{REFERENCE}/0", "helion_lfbo_pattern/0", "helion_de/0"]
         race = {"op": op, "effort": "full", "search": "race", "seed": 0, "names": names}
-        medians = {"events": [us / 2, us, 0.9 * us, 3 * us]}
+        medians = {"events": [us / 2, us, 0.9 * us, 3 * us], "graph": [us, us, 0.8 * us, us]}
         rows.append(race | {"medians_us": medians, "wrong": {}, "rounds": 20})
-    return {"helion": "1.4.0", "gpu": "NVIDIA X", "rows": rows, "provenance": {}}
+    return {
+        "helion": "1.4.0",
+        "gpu": "NVIDIA X",
+        "shared_code": False,
+        "rows": rows,
+        "provenance": {},
+    }
 
 
 def geomean(table, searcher):
@@ -227,11 +233,37 @@ def test_what_was_wrong_in_the_race_is_infinitely_slow(result):
 
 def test_the_readme_tells_ratios_cuts_and_what_was_published(result):
     text = "\n".join(field_lines(result))
-    assert "| LFBO-Pattern (Helion) | 2 | 2 | 5 | 0 of 2 | 0.900 (0.900 to 0.900) | 0.500" in text
+    own = "| LFBO-Pattern (Helion) | 2 | 2 | 5 | 0 of 2 | 0.900 (0.900 to 0.900) | 0.800 (0.800"
+    assert own in text
     assert "| DE (Helion) | 2 | 1 | 40 | 2 of 2 | 3.000" in text
-    assert "latency 0.97, here 0.90 (outside of the interval)" in text
-    assert "wall-clock 0.67, here 0.50" in text
+    assert "not on every kernel | 0% |" in text
+    assert "latency 0.97, here 0.90 (outside); wall-clock 0.67, here 0.50 (outside)" in text
     assert "one NVIDIA X" in text
+    assert "timed again, as by Helion" in text
     assert "seeds: 1, runs cut after 40 s: softmax, matmul." in text
-    assert text in report(result)
+    assert "| full | matmul | DE (Helion) | 0 | 1 | 40 | 300.00 | 100.00 |" in text
+    assert report(result) == text
+    shared = "\n".join(field_lines(result | {"shared_code": True}))
+    assert "not timed again" in shared
     assert report(result | {"rows": []}) == "no operation was raced yet"
+
+
+def test_a_timer_that_could_not_be_used_is_left_out(result):
+    for row in result["rows"]:
+        row.get("medians_us", {}).pop("graph", None)
+    assert field_runs(result, effort="full", timer="graph").empty
+    assert "| 0.900 (0.900 to 0.900) | - | 0.500" in report(result)
+
+
+def test_the_figure_draws_every_search_of_an_effort_on_every_kernel(result):
+    from kt_lab.evidence.helion_field_figures import convergence_figure
+    from kt_lab.evidence.helion_field_tables import field_curves
+
+    curves = field_curves(result, effort="full")
+    own = curves[(curves["kernel"] == "matmul") & (curves["searcher"] == "helion_lfbo_pattern")]
+    assert own["judged_us"].tolist() == [300.0, 100.5, 100.5]
+    assert own["elapsed_s"].tolist() == [1.0, 4.0, 5.0]
+    drawing = convergence_figure(result)
+    for words in ("softmax and matmul", "NVIDIA X", "1 seed,", "for each config"):
+        assert words in drawing.caption
+    assert drawing.points["against_trials"]["searcher"].nunique() == 3

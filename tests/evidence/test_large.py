@@ -64,6 +64,17 @@ def test_every_config_comes_back_once_with_its_own_end(pool):
     assert "fell over" in found["fallen"].error
 
 
+def test_each_config_is_timed_where_code_is_not_shared(tmp_path):
+    module = "tests.evidence.pool_services"
+    how = {"folder": tmp_path, "lanes": 2, "share_code": False, "module": module}
+    with Pool("softmax", **how) as pool:
+        for tag, x in enumerate((4, 5, 5)):  # 4 and 5 are the same code
+            pool.submit(tag, {"x": x})
+        found = finish(pool)
+    assert len({m.samples_us for m in found.values()}) == 3
+    assert all(m.status == "ok" and "twin" not in m.info for m in found.values())
+
+
 def test_timing_again_reads_afresh_and_a_new_run_knows_nothing(pool):
     pool.submit(0, {"x": 6})
     first = finish(pool)[0]

@@ -41,6 +41,17 @@ def test_constant_runs_give_their_ratio_without_spread(one, join):
     assert (workload.n_kernels, workload.n_workloads, workload.n_seeds) == (1, 1, 3)
 
 
+def test_one_run_of_each_does_not_say_how_sure_it_is(one, join):
+    runs = join(one([8.0]), one([6.0], searcher="lfbo", step=0.5))
+    for ratios, expected in zip(MEASURES, (0.75, 0.5, 0.5), strict=True):
+        table = ratios(runs, **FEW)
+        for scope in ("workload", "geomean"):
+            ((estimate, *ends),) = rows(table, "lfbo", scope)
+            assert estimate == pytest.approx(expected)
+            assert np.isnan(ends).all()
+            assert rows(table, "pattern", scope) == [[1, 1, 1]]
+
+
 def test_the_latency_ratio_is_a_geomean_of_geomeans(one, join):
     runs = join(
         *(one([v], seed=s) for s, v in enumerate([1.0, 4.0])),
@@ -64,7 +75,8 @@ def test_a_run_without_any_ok_makes_the_latency_ratio_infinite(one, join):
 
 
 def test_two_searchers_that_both_find_nothing_are_equal(one, join):
-    table = stats.latency_ratios(join(one([None]), one([None], searcher="a")), **FEW)
+    runs = [one([None], seed=s, searcher=name) for s in (0, 1) for name in ("pattern", "a")]
+    table = stats.latency_ratios(join(*runs), **FEW)
     assert rows(table, "a") == [[1, 1, 1]]
 
 
@@ -81,7 +93,10 @@ def test_opposite_infinities_count_against_the_searcher(one, join):
 
 
 def test_wall_clock_counts_the_whole_run_and_the_search(one, join):
-    runs = join(one([5.0, 4.0]), one([4.0], searcher="a", search_s=[2.0]))
+    runs = join(
+        *(one([5.0, 4.0], seed=s) for s in (0, 1)),
+        *(one([4.0], seed=s, searcher="a", search_s=[2.0]) for s in (0, 1)),
+    )
     waited, busy = (stats.wall_clock_ratios(runs, x=x, **FEW) for x in ("elapsed_s", "machine_s"))
     assert rows(waited, "a")[0] == pytest.approx([1.5] * 3)
     assert rows(busy, "a")[0] == pytest.approx([0.5] * 3)
@@ -103,8 +118,11 @@ def test_convergence_time_is_the_expected_running_time(one, join):
     assert row.low < 5
 
 
+ENDS = {"pattern": 4.0, "a": 9.0}
+
+
 def test_no_success_is_infinite_and_reported(one, join):
-    runs = join(one([4.0]), one([9.0], searcher="a"))
+    runs = join(*(one([us], seed=s, searcher=n) for s in (0, 1) for n, us in ENDS.items()))
     table = stats.convergence_time_ratios(runs, **FEW)
     assert rows(table, "a") == [[np.inf] * 3]
     assert table[table.searcher == "a"].n_success.tolist() == [0, 0]
