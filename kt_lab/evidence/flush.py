@@ -21,7 +21,7 @@ from kt_lab.kernels import device_module, get_kernel, get_workload, subject
 from kt_lab.landscape import load_landscape
 from kt_lab.paired import signed_rank
 from kt_lab.provenance import provenance
-from kt_lab.runners.gpu.facts import gpu_slug, gpu_uuid, read_sensors
+from kt_lab.runners.gpu.facts import cuda_device, gpu_slug, gpu_uuid, read_sensors
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.protocols import FLUSH_BYTES, get_protocol
 from kt_lab.trial import Config
@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     from kt_lab.evidence.l2_lines import Reclaimer
 
-    torch.cuda.set_device(args.device)
-    device = torch.device("cuda", args.device)
+    device = cuda_device(args.device)
     properties = torch.cuda.get_device_properties(device)
     slug = gpu_slug(properties.name)
     names = ("rounds", "repetitions", "protocol")

@@ -7,7 +7,7 @@ from typing import Any
 from kt_lab.evidence.resuming import short
 from kt_lab.kernels import device_module, get_workload, subject
 from kt_lab.runners.gpu.compiling import one_line
-from kt_lab.runners.gpu.facts import lock_name, read_sensors
+from kt_lab.runners.gpu.facts import cuda_device, lock_name, read_sensors
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.protocols import FLUSH_BYTES, PROTOCOLS, get_protocol
 
@@ -24,6 +24,7 @@ class Bench:
         """Makes inputs and reference of a registered workload."""
         import torch
 
+        cuda_device(0)
         self.workload = get_workload(workload)
         self.subject = subject(self.workload)
         self.device = device_module(self.subject.device)

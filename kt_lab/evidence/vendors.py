@@ -12,7 +12,7 @@ from kt_lab.evidence.resuming import Rows, short
 from kt_lab.kernels import REGISTRY, device_module, subject, workloads
 from kt_lab.landscape import Landscape
 from kt_lab.provenance import provenance
-from kt_lab.runners.gpu.facts import gpu_slug, gpu_uuid, read_sensors
+from kt_lab.runners.gpu.facts import cuda_device, gpu_slug, gpu_uuid, read_sensors
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.protocols import FLUSH_BYTES, captured, get_protocol
 
@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """
     import torch
 
-    torch.cuda.set_device(args.device)
-    slug = gpu_slug(torch.cuda.get_device_properties(args.device).name)
+    slug = gpu_slug(torch.cuda.get_device_properties(cuda_device(args.device)).name)
     flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
     names = ("protocol", "rounds", "repetitions")
     facts = {"gpu": slug, "versions": {"torch": torch.__version__}, "calls": CALLS}

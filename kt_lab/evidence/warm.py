@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kt_lab.cells import Cell, recorded, run_cell
+from kt_lab.errors import require_known
 from kt_lab.evidence.warm_tables import compared, summary
 from kt_lab.experiment import process_pool
 from kt_lab.kernels import get_workload
@@ -48,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Searches every landscape in every mode; returns the rows and their summaries."""
-    entries = [e for e in landscapes() if args.kernels is None or e.kernel in args.kernels]
+    known = landscapes()
+    require_known("recorded kernel", args.kernels or (), {e.kernel for e in known})
+    entries = [e for e in known if args.kernels is None or e.kernel in args.kernels]
     effort = (args.searcher, args.seeds, args.trials, args.lanes)
     jobs = [(e.workload, e.gpu, mode, *effort) for e in entries for mode in args.modes]
     with process_pool(args.workers) as pool:

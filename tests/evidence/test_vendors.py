@@ -1,3 +1,11 @@
+"""torch's own paths beside the recorded best: the report, and a machine without a GPU."""
+
+import argparse
+import importlib
+
+import pytest
+
+from kt_lab.errors import UsageError
 from kt_lab.evidence.vendors import report
 
 
@@ -11,3 +19,16 @@ def test_the_report_sets_the_best_config_beside_each_path_and_says_what_did_not_
     assert "ratio 2.00, torch.compile" in second
     assert "torch.compile" not in third
     assert third.endswith("Unsupported: no")
+
+
+@pytest.mark.parametrize("piece", ["vendors", "flush"])
+def test_without_a_gpu_it_says_so(piece, tmp_path):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    module = importlib.import_module(f"kt_lab.evidence.{piece}")
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    given = argparse.Namespace(**vars(parser.parse_args([])), out=tmp_path / "out.json")
+    with pytest.raises(UsageError, match=r"needs a GPU that torch can use.*kt-lab doctor"):
+        module.run(given)

@@ -5,6 +5,7 @@ import argparse
 import numpy as np
 import pytest
 
+from kt_lab.errors import UnknownName
 from kt_lab.evidence import warm
 from kt_lab.evidence.warm_figures import beside_table
 from kt_lab.evidence.warm_tables import beside, compared, summary
@@ -107,3 +108,11 @@ def test_runs_at_near_shapes_are_turned_upside_down_and_listed_like_recordings()
     found = warm.search(target.workload, "h200", "near_listed", "scout", 1, 5, 16)
     assert found["mode"] == "near_listed"
     assert found["sources"] == NEAREST + 2
+
+
+def test_a_kernel_that_nobody_recorded_is_refused_by_name(tmp_path):
+    parser = argparse.ArgumentParser()
+    warm.add_arguments(parser)
+    given = vars(parser.parse_args(["--kernels", "nosuch"])) | {"out": tmp_path / "out.json"}
+    with pytest.raises(UnknownName, match="recorded kernel .* got 'nosuch'"):
+        warm.run(argparse.Namespace(**given))

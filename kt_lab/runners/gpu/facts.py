@@ -5,7 +5,21 @@ import re
 import statistics
 from typing import Any
 
+from kt_lab.errors import UsageError
 from kt_lab.runners.gpu.protocols import EVENTS_L2, Protocol
+
+
+def cuda_device(index: int) -> Any:
+    """Returns the GPU that torch uses from here on; raises UsageError where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UsageError(
+            f"timing needs a GPU that torch can use, got none with torch {torch.__version__}; "
+            "kt-lab doctor says what is missing"
+        )
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def gpu_slug(name: str) -> str:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kt_lab.errors import UsageError
 from kt_lab.kernels import device_module
 from kt_lab.kernels.device import Launch
 from kt_lab.runners.gpu.compiling import one_line
-from kt_lab.runners.gpu.facts import ceilings, gpu_slug, read_sensors
+from kt_lab.runners.gpu.facts import ceilings, cuda_device, gpu_slug, read_sensors
 from kt_lab.runners.gpu.protocols import EVENTS_L2, FLUSH_BYTES, get_protocol
 from kt_lab.runners.workers import WorkerLost
 from kt_lab.trial import Config
@@ -43,13 +42,7 @@ class TimingService:
         """Takes up the GPU and allocates the buffer that flushes its L2."""
         import torch
 
-        if not torch.cuda.is_available():
-            raise UsageError(
-                f"timing needs a GPU that torch can use, got none with torch {torch.__version__}"
-            )
-        self._torch = torch
-        torch.cuda.set_device(device)
-        self._device = torch.device("cuda", device)
+        self._torch, self._device = torch, cuda_device(device)
         self._properties = torch.cuda.get_device_properties(device)
         self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=self._device)
         self._loaded: dict[Subject, _Loaded] = {}
