@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kt_lab.evidence.dojo_published import published_lines
 from kt_lab.evidence.dojo_tables import means as geomeans
 from kt_lab.evidence.dojo_tables import players_table, ratios
 from kt_lab.evidence.markdown import folded, grid
@@ -32,6 +33,7 @@ def dojo_block(
     learners: Mapping[str, Any] | None = None,
     beside_tvm: Mapping[str, Any] | None = None,
     shapes: Mapping[str, Any] | None = None,
+    on_gpu: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the README's block of programs as Markdown.
 
@@ -41,9 +43,10 @@ def dojo_block(
         learners: That of `kt-lab evidence learners`, or None.
         beside_tvm: That of `kt-lab evidence tvm`, or None.
         shapes: That of `kt-lab evidence learners --policy`, or None.
+        on_gpu: That of `kt-lab evidence triton_programs`, or None.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
-    parts += [_tvm(beside_tvm)] if beside_tvm else []
+    parts += [_tvm(beside_tvm), published_lines(beside_tvm, on_gpu)] if beside_tvm else []
     parts += [_players(players)] if players else []
     if learners:
         curves = [row for row in learners["rows"] if row["part"] == "curves"]

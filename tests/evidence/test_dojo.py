@@ -238,7 +238,7 @@ def test_curves_are_read_at_powers_of_two_and_keep_what_they_have():
 def test_the_readme_says_what_was_measured():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     told = readme.partition(BEGIN)[2].partition(END)[0].strip()
-    pieces = ("dojo", "players", "learners", "tvm", "learners-shapes")
+    pieces = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
     assert told == dojo_block(*[stored(piece) for piece in pieces])
 
 
@@ -294,6 +294,10 @@ def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials(
     assert "| expert + annealing | 1 | all | 0.50 [0.50, 0.50] | 0 of 1 |" in text
     assert "| `softmax/1` | 1 | 1.5 | 2 | 2 | 4 | 4 | 4 | 0.25 | 7 of 64 |" in text
     assert "Without" not in text
+    over = "geomean over TVM | 1.80 | 4.00 [4.00, 4.00] on 1 thread (1 workload), over tuned TVM"
+    assert over in text
+    assert "| Arm CPU (GH200), geomean over TVM | 13.65 | not reproduced: no Arm CPU |" in text
+    assert "| multiply on an MI300A, over PyTorch | 1.62 | not reproduced |" in text
     assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
     other = row | {"workload": "softmax/2", "paths": dict(row["paths"])}
     other["paths"]["best"] = row["paths"]["best"] | {"min_us": 2.0}

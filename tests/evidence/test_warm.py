@@ -114,5 +114,5 @@ def test_a_kernel_that_nobody_recorded_is_refused_by_name(tmp_path):
     parser = argparse.ArgumentParser()
     warm.add_arguments(parser)
     given = vars(parser.parse_args(["--kernels", "nosuch"])) | {"out": tmp_path / "out.json"}
-    with pytest.raises(UnknownName, match="recorded kernel .* got 'nosuch'"):
+    with pytest.raises(UnknownName, match=r"recorded kernel .* got 'nosuch'"):
         warm.run(argparse.Namespace(**given))
