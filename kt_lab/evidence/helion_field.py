@@ -9,7 +9,6 @@ LFBO pattern search of that seed. All that won is timed in alternation in one pr
 """
 
 import argparse
-import random
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -148,7 +147,6 @@ class _Lab(HelionLab):
     def _helions(self, key: Mapping[str, Any]) -> tuple[list[tuple], Any]:
         from kt_lab.evidence.helion_search import search
 
-        random.seed(key["seed"])  # Helion's random search draws before it seeds
         return search(
             self.pool,
             self.bound,

@@ -1,9 +1,11 @@
 """Helion's own searches on kt_lab's workers: its class, priors and space; others measure."""
 
+import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kt_lab.budget import Budget
@@ -58,12 +60,24 @@ def search(
     profile = cls.get_kwargs_from_profile(get_effort_profile(effort), settings)
     if random_start and "initial_population_strategy" in profile:
         profile["initial_population_strategy"] = InitialPopulationStrategy.FROM_RANDOM
-    running = cls(bound, inputs, **profile)
+    with _drawing(seed):
+        running = cls(bound, inputs, **profile)
     running._benchmark_provider_cls = _provider(batches.measure)
     try:
         return batches.told, dict(running.autotune(skip_cache=True))
     except _Enough:
         return batches.told, None
+
+
+@contextlib.contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    """Lets Helion's random search, which draws before Helion seeds Python's generator, repeat."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 class _Batches:

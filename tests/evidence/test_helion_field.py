@@ -43,7 +43,6 @@ def test_every_search_of_helions_runs_from_a_random_population(algorithm):
     kernel, _ = opened("row_sum")
 
     def told():
-        helion_field.random.seed(3)
         return search(
             *(Instant(), kernel, kernel.fake_args, "quick"),
             seed=3,
