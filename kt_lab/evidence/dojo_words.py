@@ -24,6 +24,10 @@ _REFERENCES = {
 }
 _HEADS = {EXPERT: "expert pass", UNTUNED: "TVM untuned", TUNED: "TVM tuned"}
 _EARLY = 16  # programs after which a policy that was carried over shows what it brought
+_EYES = (
+    "One learner (`max_q_dqn`), from nothing, with each encoder of programs: MiniLM is a sentence "
+    "transformer of six layers that reads a program's lines (`pip install 'kt_lab[llm]'`)."
+)
 _MISSING = "Not measured yet: `kt-lab evidence dojo` and `kt-lab evidence players`."
 
 
@@ -34,6 +38,7 @@ def dojo_block(
     beside_tvm: Mapping[str, Any] | None = None,
     shapes: Mapping[str, Any] | None = None,
     on_gpu: Mapping[str, Any] | None = None,
+    encoders: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the README's block of programs as Markdown.
 
@@ -44,6 +49,7 @@ def dojo_block(
         beside_tvm: That of `kt-lab evidence tvm`, or None.
         shapes: That of `kt-lab evidence learners --policy`, or None.
         on_gpu: That of `kt-lab evidence triton_programs`, or None.
+        encoders: That of `kt-lab evidence learners --parts encoders`, or None.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
     parts += [_tvm(beside_tvm), published_lines(beside_tvm, on_gpu)] if beside_tvm else []
@@ -52,6 +58,9 @@ def dojo_block(
         curves = [row for row in learners["rows"] if row["part"] == "curves"]
         parts += ["Deep Q-learners, from nothing, in the same way.", _players(learners, curves)]
         parts += [_carried(learners)]
+    if encoders:
+        rows = [row for row in encoders["rows"] if row["part"] == "encoders"]
+        parts += [_EYES, _players(encoders, rows)]
     if shapes:
         parts += [_carried(shapes, same=True), _noise(shapes, shapes["rows"])]
     return "\n\n".join(filter(None, parts)) or _MISSING

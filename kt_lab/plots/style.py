@@ -159,6 +159,7 @@ STYLES = {
     "structure": SearcherStyle(_PINK, _DOTTED, "^", "Structure"),
     "ngrams": SearcherStyle(_GREY, _DASHDOT, "s", "n-grams"),
     "structure+ngrams": SearcherStyle(_GREY, _LONG, "D", "Structure + n-grams"),
+    "minilm": SearcherStyle(_PINK, _DASHDOT, "P", "MiniLM"),
     "expert": SearcherStyle(INK, _DASHED, "x", "Expert pass"),
     "expert+annealing": SearcherStyle(INK, _DOTTED, "h", "Expert + annealing"),
     "scout": SearcherStyle(INK, _SOLID, "o", "Scout"),

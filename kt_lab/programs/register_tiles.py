@@ -181,9 +181,9 @@ def _striped(draft: Draft, c: Contraction, threads: int) -> bool:
     long = _PAGE_BYTES * program.buffer(read[0].buffer).elements
     long //= program.buffer(read[0].buffer).bytes * sizes[c.lane][0]
     tiles = extents[c.lane] // sizes[c.lane][0]
-    stripe = divisor(tiles, max(1, min(long, tiles // threads)))
+    stripe = divisor(tiles, max(1, min(long, tiles // max(2, threads))))
     cut = _cut(draft, c, extents, sizes)
-    if cut is None or not 1 < stripe < tiles or not draft.play("split", c.root, stripe):
+    if cut is None or stripe == 1 or not draft.play("split", c.root, stripe):
         return False
     outer, inner = cut
     nest = _isolated(draft, (*c.root, *(0,) * (len(outer) + len(inner))), len(outer) + len(inner))

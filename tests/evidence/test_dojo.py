@@ -239,7 +239,8 @@ def test_the_readme_says_what_was_measured():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     told = readme.partition(BEGIN)[2].partition(END)[0].strip()
     pieces = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
-    assert told == dojo_block(*[stored(piece) for piece in pieces])
+    found = [stored(piece) for piece in (*pieces, "learners-encoders")]
+    assert told == dojo_block(*found)
 
 
 def test_the_readme_would_tell_ratios_times_and_players():
@@ -277,6 +278,11 @@ def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials(
     assert "| player | `softmax/1`, 2 programs |" in text
     assert "| frozen | 2.00 (2.00 to 2.00) |" in text
     played = [row for row in rows if row["part"] == "transfer"]
+    names = {"frozen": "minilm", "scratch": "structure"}
+    eyes = [row | {"part": "encoders", "player": names[row["player"]]} for row in played]
+    text = dojo_block(None, None, encoders=learners | {"rows": eyes})
+    assert "with each encoder of programs: MiniLM is" in text
+    assert "| MiniLM | 2.00 (2.00 to 2.00) |" in text
     text = dojo_block(None, None, None, None, learners | {"rows": played})
     assert "in all seeds, on other shapes of what it was trained on" in text
     assert "one policy a seed" not in text

@@ -126,6 +126,8 @@ def test_a_large_operand_is_walked_along_its_rows_and_the_sum_is_cut_into_parts(
     # each thread gets a stripe
     many = made("matmul", extents, threads=16).body[0]
     assert (many.extent, many.mark) == (16, "p")
+    narrow = made("matmul", extents | {"n": 1024}).body[0]
+    assert (narrow.extent, narrow.body[1].body[0].extent) == (2, 16)
     # what many rows share keeps its panel, what lies in a cache its column of tiles
     for other in ({"m": 512, "n": 4096, "k": 4096}, {"m": 8, "n": 1024, "k": 512}):
         assert made("matmul", other).buffer("c").place == "reg"
