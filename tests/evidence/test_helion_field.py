@@ -20,7 +20,7 @@ from kt_lab.evidence.helion_field_tables import (
 from kt_lab.evidence.large import as_row
 from kt_lab.parameters import Integer
 from kt_lab.space import ParameterSpace
-from tests.evidence.test_large import Instant
+from tests.evidence import test_large
 
 HELION = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("helion", "torch", "triton")),
@@ -44,7 +44,7 @@ def test_every_search_of_helions_runs_from_a_random_population(algorithm):
 
     def told():
         return search(
-            *(Instant(), kernel, kernel.fake_args, "quick"),
+            *(test_large.Instant(), kernel, kernel.fake_args, "quick"),
             seed=3,
             budget=Budget(trials=40),
             algorithm=algorithm,
@@ -67,7 +67,7 @@ class Space:
         return {"x": config["x"], "y": config["y"]}
 
 
-class Timed(Instant):
+class Timed(test_large.Instant):
     """A pool without processes that knows all about x, and compiles nothing twice."""
 
     lanes = 4
@@ -121,19 +121,10 @@ def test_a_run_whose_time_is_over_is_told_with_what_it_held(lab):
     assert row["config"] == {"x": row["config"]["x"], "y": row["config"]["y"]}
 
 
-class Lab:
+class Lab(test_large.Lab):
     """Stands for a GPU."""
 
     did: ClassVar[list] = []
-
-    def __init__(self, op, _args):
-        self._op = op
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
 
     def do(self, key, _rows):
         self.did.append((self._op, key["search"], key["seed"]))
