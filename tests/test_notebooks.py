@@ -21,6 +21,7 @@ def _stored_dojo():
         "players": ["dojo_players"],
         "dojo": ["dojo_comparison"],
         "learners": ["dojo_learners", "dojo_encoders"],
+        "learners-encoders": ["dojo_minilm"],
         "tvm": ["dojo_tvm"],
     }
     found = [names for piece, names in figures.items() if dojo_figures.stored(piece)]
