@@ -121,7 +121,8 @@ class SearcherStyle:
 
 _SOLID, _DASHED, _DOTTED = "-", (0, (4, 1.2)), (0, (1, 1))
 _DASHDOT, _LONG = (0, (4, 1, 1, 1)), (0, (7, 1.5))
-_DASHES = (_SOLID, _DASHED, _DASHDOT, _LONG, _DOTTED)
+_DOTS = (0, (7, 1.5, 1, 1.2, 1, 1.5))  # what names that STYLES does not hold are left with
+_DASHES = (_SOLID, _DASHED, _DASHDOT, _LONG, _DOTTED, _DOTS)
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h")
 
 # Okabe and Ito's palette in seaborn's "colorblind" shades; its yellow is too faint for lines.
