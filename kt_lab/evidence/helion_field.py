@@ -19,7 +19,7 @@ from typing import Any
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.evidence.beside_helion import OPERATIONS
-from kt_lab.evidence.helion_field_tables import report
+from kt_lab.evidence.helion_field_tables import LFBO, REFERENCE, report
 from kt_lab.evidence.helion_lab import HelionLab, race
 from kt_lab.evidence.large import as_row
 from kt_lab.evidence.resuming import Rows
@@ -30,11 +30,10 @@ from kt_lab.tune import tune
 
 __all__ = ["HELIONS", "OURS", "REFERENCE", "add_arguments", "report", "run"]
 
-REFERENCE = "helion_pattern"
 # names of searchers -> Helion's `search_algorithms`
 HELIONS = {
     REFERENCE: "PatternSearch",
-    "helion_lfbo_pattern": "LFBOPatternSearch",
+    LFBO: "LFBOPatternSearch",
     "helion_lfbo_tree": "LFBOTreeSearch",
     "helion_de": "DifferentialEvolutionSearch",
     "helion_de_surrogate": "DESurrogateHybrid",
@@ -109,7 +108,7 @@ def _may(rows: Sequence[Mapping[str, Any]], key: Mapping[str, Any]) -> bool:
 
 def rival(rows: Sequence[Mapping[str, Any]], key: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Returns the row of Helion's LFBO pattern search with the operation, effort and seed."""
-    same = (dict(key) | {"search": "helion_lfbo_pattern"}).items()
+    same = (dict(key) | {"search": LFBO}).items()
     return next((row for row in rows if same <= row.items()), None)
 
 
@@ -167,7 +166,7 @@ class _Lab(HelionLab):
         other = rival(rows, key)
         if name == "scout" and other is None:
             raise UsageError(
-                f"{self.op}: scout gets as many configs as helion_lfbo_pattern of seed "
+                f"{self.op}: scout gets as many configs as {LFBO} of seed "
                 f"{key['seed']}, which comes first; found none"
             )
         options = _UCB[key["effort"]] if name == "ucb_pattern" else {}

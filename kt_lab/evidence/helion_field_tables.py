@@ -14,7 +14,7 @@ from kt_lab.stats.ratios import CONVERGENCE, LATENCY, WALL_CLOCK
 
 REFERENCE = "helion_pattern"
 WITHIN = 0.01
-_LFBO = "helion_lfbo_pattern"
+LFBO = "helion_lfbo_pattern"
 _FEWEST = 2  # kernels of a table of means
 _OF_ROW = ("lanes", "seed", "trials", "elapsed_s", "cut", "most_s")
 EFFORTS = ("quick", "full")
@@ -40,7 +40,7 @@ def field_runs(result: Mapping[str, Any], *, effort: str, timer: str = "events")
     """
     rows = []
     own = [r for r in result["rows"] if r["effort"] == effort]
-    races = {r["op"]: r for r in own if r["search"] == "race" and timer in r["medians_us"]}
+    races = {r["op"]: r for r in own if r["search"] == "race" and timer in r.get("medians_us", ())}
     for row in own:
         race = races.get(row["op"])
         if row["search"] == "race" or race is None:
@@ -57,7 +57,7 @@ def field_runs(result: Mapping[str, Any], *, effort: str, timer: str = "events")
             {
                 "gpu": result["gpu"],
                 "kernel": row["op"],
-                "workload": row["op"],
+                "workload": OPERATIONS[row["op"]],
                 "searcher": row["search"],
             }
             | {name: row[name] for name in _OF_ROW}
@@ -218,9 +218,9 @@ def _claim(result: Mapping[str, Any], effort: str) -> str:
     for name, measure, theirs in zip(
         names, (LATENCY, WALL_CLOCK, CONVERGENCE), PUBLISHED[effort], strict=True
     ):
-        if _LFBO not in means[measure].index:
+        if LFBO not in means[measure].index:
             return ""
-        row = means[measure].loc[_LFBO]
+        row = means[measure].loc[LFBO]
         here = "infinite" if np.isinf(row["estimate"]) else f"{row['estimate']:.2f}"
         inside = row["low"] <= theirs <= row["high"]
         told.append(f"{name} {theirs:.2f}, here {here} ({'in' if inside else 'out'}side)")

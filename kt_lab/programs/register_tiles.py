@@ -173,7 +173,8 @@ def _is_far(program: Program, c: Contraction, ref: Ref, *, rows: int) -> bool:
 def _striped(draft: Draft, c: Contraction, threads: int) -> bool:
     """Tiles with short parts of the sum outermost, for a large operand that few rows share."""
     program, op = draft.program, node_at(draft.program, c.op)
-    extents, sizes = extents_above(program, c.op), _sizes(c, extents_above(program, c.op))
+    extents = extents_above(program, c.op)
+    sizes = _sizes(c, extents)
     read = [r for r in refs_of(op.expr) if _step(program, r, c.lane)]
     plain = len(c.outer) == 2 and len(c.summed) == len(read) == 1
     if not plain or not _is_far(program, c, read[0], rows=extents[c.row]):

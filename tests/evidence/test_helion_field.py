@@ -238,6 +238,14 @@ def test_the_readme_tells_ratios_cuts_and_what_was_published(result):
     assert report(result | {"rows": []}) == "no operation was raced yet"
 
 
+def test_a_race_that_failed_leaves_its_operation_out(result):
+    race = result["rows"][3]
+    assert race["search"] == "race"
+    del race["medians_us"]
+    race["error"] = "the process ended"
+    assert set(field_runs(result, effort="full")["kernel"]) == {"matmul"}
+
+
 def test_a_timer_that_could_not_be_used_is_left_out(result):
     for row in result["rows"]:
         row.get("medians_us", {}).pop("graph", None)
