@@ -40,7 +40,7 @@ from kt_lab.store import Shared, read_table, sweep, write_table
 from kt_lab.ticks import from_steps, to_steps
 
 STEPS = "machine_steps"  # on disk: `machine_s` as ticks since the row before
-SPLIT = (STEPS, LAUNCHES, "trial", "config")  # whole numbers that no dictionary makes smaller
+SPLIT = (STEPS, LAUNCHES, "trial", "config", "repetitions")  # no dictionary makes them smaller
 _LOOK_S = 0.2  # how often a stop is looked for while runs go on
 
 

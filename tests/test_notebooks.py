@@ -76,6 +76,7 @@ SMALL = {
                 "anatomy",
                 "cold",
                 "helion_field",
+                "helion_ratios",
                 "h100",
             )
         ],

@@ -136,8 +136,9 @@ class _Lab(HelionLab):
         """Does one run; returns its row, whose elapsed_s lasts until its end is chosen."""
         key = {"op": self.op, "effort": self._args.effort} | dict(key)
         told, end = self._helions(key) if key["search"] in HELIONS else self._ours(key, rows)
-        elapsed_s = round(self.pool.now, 3)
-        row = as_row(told) | {"elapsed_s": elapsed_s, "most_s": self._args.most_s}
+        seconds = {"elapsed_s": self.pool.now, "waited_s": self.pool.waited_s}
+        row = as_row(told) | {name: round(s, 3) for name, s in seconds.items()}
+        row["most_s"] = self._args.most_s
         row["cut"] = end is None
         if end is not None:
             row["config"] = dict(end)

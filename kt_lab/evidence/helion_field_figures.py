@@ -1,26 +1,44 @@
-"""Helion's searches in its own spaces as a figure: the convergence plots of helion #1115, live."""
+"""Helion's searches in its own spaces as figures: the plots of helion #1115, live."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from kt_lab import plots, stats
-from kt_lab.evidence.helion_field_tables import field_curves, field_runs
-from kt_lab.plots.captions import listed
+from kt_lab.evidence.helion_field_tables import (
+    REFERENCE,
+    WITHIN,
+    field_curves,
+    field_ratios,
+    field_runs,
+)
+from kt_lab.plots.captions import interval_words, listed
 from kt_lab.plots.convergence import plot_convergence
+from kt_lab.plots.style import searcher_style
+from kt_lab.stats.ratios import CONVERGENCE, LATENCY, WALL_CLOCK
 from kt_lab.study import VENUE, Drawing
 
 
 def convergence_figure(
-    result: Mapping[str, Any], *, effort: str = "full", venue: str = VENUE, width: str = "text"
+    result: Mapping[str, Any],
+    *,
+    kernels: Sequence[str] | None = None,
+    effort: str = "full",
+    venue: str = VENUE,
+    width: str = "text",
 ) -> Drawing:
     """Draws the incumbents of live searches against configs and seconds.
 
     Args:
         result: Of `kt-lab evidence helion_field`, stored.
+        kernels: These only; None: all, a row of two panels each.
         effort: Helion's profile.
         venue: Whose page.
         width: "text" or "column".
     """
+    if kernels is not None:
+        result = dict(result) | {"rows": [row for row in result["rows"] if row["op"] in kernels]}
     curves = field_curves(result, effort=effort)
     trials, seconds = (stats.convergence_bands(curves, x=x) for x in ("spent_trials", "elapsed_s"))
     with plots.paper(venue, width=width):
@@ -29,19 +47,51 @@ def convergence_figure(
     return Drawing(fig, points, _caption(result, effort), sources=(result,))
 
 
+def ratios_figure(
+    result: Mapping[str, Any], *, effort: str = "full", timer: str = "events", venue: str = VENUE
+) -> Drawing:
+    """Draws the three charts of helion #1115 for every kernel and their geomean.
+
+    Args:
+        result: Of `kt-lab evidence helion_field`, stored.
+        effort: Helion's profile.
+        timer: Of the race that latencies are of.
+        venue: Whose page.
+    """
+    tables = field_ratios(result, effort=effort, timer=timer)
+    with plots.paper(venue, width="text"):
+        fig = plots.plot_ratio_bars(tables[LATENCY], tables[WALL_CLOCK], tables[CONVERGENCE])
+    caption = (
+        f"Latency, wall-clock and convergence-time ratios to {searcher_style(REFERENCE).label}; "
+        "lower is better. Latency: what a run ended with, all in one race by the timer "
+        f"{timer}. Wall-clock: seconds until a run had chosen its end. Convergence time: until a "
+        f"first reading within {WITHIN:.0%} of its last incumbent's. {_setting(result, effort)} "
+        f"{interval_words(tables[WALL_CLOCK])} Pale bars with an arrow: infinite."
+    )
+    return Drawing(fig, pd.concat(tables.values()), caption, sources=(result,))
+
+
 def _caption(result: Mapping[str, Any], effort: str) -> str:
+    runs = field_runs(result, effort=effort)
+    seeds = runs.groupby(["kernel", "searcher"])["seed"].nunique()
+    band = ", median and interquartile range over seeds" if seeds.max() > 1 else ""
+    return (
+        f"First reading of the incumbent against configs and seconds{band}. "
+        f"{_setting(result, effort)} A thin line is a run that has ended."
+    )
+
+
+def _setting(result: Mapping[str, Any], effort: str) -> str:
     runs = field_runs(result, effort=effort)
     seeds = runs.groupby(["kernel", "searcher"])["seed"].nunique()
     count = f"{seeds.max()} seed" + "s" * int(seeds.max() > 1)
     if seeds.min() < seeds.max():
         count = f"{seeds.min()} to {count}"
-    band = ", median and interquartile range over seeds" if seeds.max() > 1 else ""
     shared = "once for each code" if result["shared_code"] else "for each config"
     kernels = listed(list(dict.fromkeys(runs["kernel"])))
     lanes = listed(sorted(map(str, runs["lanes"].unique())))
     return (
-        f"First reading of the incumbent against configs and seconds{band}; live, in the spaces "
-        f"of Helion {result['helion']} for {kernels}, at effort {effort} from a random first "
-        f"population, {count}, {lanes} compile lanes, timed {shared}, {result['gpu']}. A thin "
-        "line is a run that has ended."
+        f"Live, in the spaces of Helion {result['helion']} for {kernels}, at effort {effort} from "
+        f"a random first population, {count}, {lanes} compile lanes, timed {shared}, "
+        f"{result['gpu']}."
     )

@@ -33,7 +33,8 @@ def field_runs(result: Mapping[str, Any], *, effort: str, timer: str = "events")
 
     Returns:
         gpu, kernel, workload, searcher, lanes, seed; trials; elapsed_s, until its end was chosen;
-        cut, whether its most_s were over before; end_us, what it ended with as the race timed it
+        waited_s, of it, for measurements (nan: not noted); cut, whether its most_s were over
+        before; end_us, what it ended with as the race timed it
         (inf: nothing that was right); target_us: 1 % above the median of what the reference last
         read as best; reached, whether a first reading of the run was as fast, and cost_s: when,
         or else all of its seconds.
@@ -61,6 +62,7 @@ def field_runs(result: Mapping[str, Any], *, effort: str, timer: str = "events")
                 "searcher": row["search"],
             }
             | {name: row[name] for name in _OF_ROW}
+            | {"waited_s": row.get("waited_s", np.nan)}
             | {"end_us": us.get(f"{row['search']}/{row['seed']}", np.inf)}
             | {"target_us": target_us, "reached": bool(reached_s)}
             | {"cost_s": reached_s[0] if reached_s else row["elapsed_s"]}
@@ -231,7 +233,8 @@ def _claim(result: Mapping[str, Any], effort: str) -> str:
 
 
 def _details(result: Mapping[str, Any], efforts: Sequence[str]) -> str:
-    heads = ("effort", "kernel", "search", "seed", "configs", "seconds", "µs, events", "µs, graph")
+    heads = ("effort", "kernel", "search", "seed", "configs", "seconds", "of it waiting")
+    heads += ("µs, events", "µs, graph")
     rows = []
     for effort in efforts:
         graph = field_runs(result, effort=effort, timer="graph")
@@ -240,7 +243,8 @@ def _details(result: Mapping[str, Any], efforts: Sequence[str]) -> str:
         for r in field_runs(result, effort=effort).itertuples():
             about = (effort, r.kernel, searcher_style(r.searcher).label, str(r.seed))
             graph_us = us.get((r.kernel, r.searcher, r.seed), np.nan)
-            numbers = (f"{r.elapsed_s:.0f}", f"{r.end_us:.2f}", f"{graph_us:.2f}")
+            waited = "-" if np.isnan(r.waited_s) else f"{r.waited_s:.0f}"
+            numbers = (f"{r.elapsed_s:.0f}", waited, f"{r.end_us:.2f}", f"{graph_us:.2f}")
             rows.append((*about, str(r.trials), *numbers))
     return folded("Every run", grid(heads, rows))
 

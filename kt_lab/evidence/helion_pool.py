@@ -39,6 +39,7 @@ class Pool(Closing):
 
     Attributes:
         lanes: Compile workers.
+        waited_s: Seconds of the run that who asked spent waiting for a measurement.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Pool(Closing):
         self._known: dict[str, Measurement] = {}  # code -> what it measured
         self._waiting: dict[str, list[Any]] = {}  # code -> tags that wait for its measurement
         self._compile_s: list[float] = []
-        self.pending = 0
+        self.pending, self.waited_s = 0, 0.0
         self._began = time.perf_counter()
 
     @property
@@ -145,6 +146,7 @@ class Pool(Closing):
 
     def next(self) -> tuple[Any, Measurement]:
         """Waits for the next measurement."""
+        asked_s = self.now
         while not self._done:
             self._feed()
             wait_any([self._compiling, self._timing])
@@ -154,6 +156,7 @@ class Pool(Closing):
                 self._timed(about, outcome)
             self._feed()
         self.pending -= 1
+        self.waited_s += self.now - asked_s
         return self._done.popleft()
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ FIELD_BEGIN = "<!-- field -->"
 FIELD_END = "<!-- /field -->"
 TUNED_BEGIN = "<!-- tuned -->"
 TUNED_END = "<!-- /tuned -->"
+_SHARED = "Other runs, in which configs of one code were timed once"
 _BUDGETS = (25, 50, 100, None)
 
 
@@ -75,7 +76,8 @@ def block(directory: Path | None = None) -> str:
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
     lines += ["", *_helion(found["beside-helion"], found["beside-helion-full"])]
     large = large_lines(found["large"], found["large-judged"])
-    own = field_lines(found["helion_field"])
+    shared = "\n".join(field_lines(found["helion_field-shared"]))
+    own = [*field_lines(found["helion_field"]), "", folded(_SHARED, shared)]
     return "\n".join([*lines, "", *live_lines(found["live"]), "", *large, "", *own])
 
 

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import math
 import threading
+import time
 from collections import deque
 from typing import ClassVar
 
@@ -99,6 +100,18 @@ def test_the_fastest_is_that_which_is_fastest_when_timed_again(pool):
     assert pool.code({"x": 2}) != pool.code({"x": 4})
 
 
+def test_waiting_for_measurements_is_told_apart_from_what_the_search_does(pool):
+    pool.submit(0, {"x": 2, "slow": 0.3})
+    finish(pool)
+    waited_s = pool.waited_s
+    assert waited_s >= 0.3
+    time.sleep(0.2)  # a search thinks
+    assert pool.now >= waited_s + 0.2
+    assert pool.waited_s == waited_s
+    pool.begin()
+    assert pool.waited_s == 0.0
+
+
 def test_what_a_run_left_under_way_does_not_reach_the_next(pool):
     pool.submit("old", {"x": 2, "slow": 0.5})
     pool.begin()
@@ -125,7 +138,7 @@ def test_a_searcher_of_ours_runs_on_it(pool):
 class Instant:
     """A pool without processes: every config of Helion's reads what its block sizes say."""
 
-    now = 0.0
+    now = waited_s = 0.0
 
     def __init__(self):
         self.done, self.batches, self.retimed = deque(), 0, 0
@@ -148,6 +161,7 @@ class Instant:
 
     def next(self):
         self.now += 0.1
+        self.waited_s += 0.1
         return self.done.popleft()
 
 
