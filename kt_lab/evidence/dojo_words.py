@@ -10,6 +10,7 @@ from kt_lab.evidence.dojo_tables import players_table, ratios
 from kt_lab.evidence.markdown import folded, grid
 from kt_lab.evidence.playing import EXPERT
 from kt_lab.evidence.tvm import ENOUGH, failed_trials
+from kt_lab.evidence.tvm_longer import longer_lines
 from kt_lab.evidence.tvm_paths import TUNED, UNTUNED
 from kt_lab.plots.captions import counted
 from kt_lab.plots.style import searcher_style
@@ -39,6 +40,7 @@ def dojo_block(
     shapes: Mapping[str, Any] | None = None,
     on_gpu: Mapping[str, Any] | None = None,
     encoders: Mapping[str, Any] | None = None,
+    longer: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the README's block of programs as Markdown.
 
@@ -50,9 +52,12 @@ def dojo_block(
         shapes: That of `kt-lab evidence learners --policy`, or None.
         on_gpu: That of `kt-lab evidence triton_programs`, or None.
         encoders: That of `kt-lab evidence learners --parts encoders`, or None.
+        longer: That of `kt-lab evidence tvm` with more trials than `beside_tvm`, or None.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
-    parts += [_tvm(beside_tvm), published_lines(beside_tvm, on_gpu)] if beside_tvm else []
+    parts += [_tvm(beside_tvm)] if beside_tvm else []
+    parts += [longer_lines(beside_tvm, longer)] if beside_tvm and longer else []
+    parts += [published_lines(beside_tvm, on_gpu)] if beside_tvm else []
     parts += [_players(players)] if players else []
     if learners:
         curves = [row for row in learners["rows"] if row["part"] == "curves"]

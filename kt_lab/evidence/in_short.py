@@ -10,6 +10,7 @@ from kt_lab.evidence.large_tables import large_table
 from kt_lab.evidence.live_tables import TIMERS, live_table
 from kt_lab.evidence.markdown import bullets
 from kt_lab.evidence.tvm import ENOUGH
+from kt_lab.evidence.tvm_longer import longer_means
 from kt_lab.evidence.tvm_paths import TUNED
 from kt_lab.evidence.warm_live import MODES
 from kt_lab.landscape import data_directory
@@ -29,7 +30,7 @@ def block(directory: Path | None = None) -> str:
     Args:
         directory: Folder of the stored results; None: data/evidence.
     """
-    names = ("cold", "warm_live", "live", "large", "large-judged", "tvm")
+    names = ("cold", "warm_live", "live", "large", "large-judged", "tvm", "tvm-256")
     folder = directory or data_directory() / "evidence"
     stored = {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
     return bullets(
@@ -37,7 +38,7 @@ def block(directory: Path | None = None) -> str:
             _cold(stored["cold"]),
             _warm(stored["warm_live"]),
             _helion(stored["live"], stored["large"], stored["large-judged"]),
-            _programs(stored["tvm"]),
+            _programs(stored["tvm"], stored["tvm-256"]),
         ]
     )
 
@@ -87,7 +88,7 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
     )
 
 
-def _programs(result: Mapping[str, Any]) -> str:
+def _programs(result: Mapping[str, Any], longer: Mapping[str, Any]) -> str:
     means = {
         (mean["reference"], mean["threads"]): mean
         for mean in result["means"]
@@ -108,5 +109,17 @@ def _programs(result: Mapping[str, Any]) -> str:
         "**Programs for CPUs**, found by moves that keep the meaning: the best take "
         f"{told}. Each of our {len(result['players'])} players measured {trials} programs of a "
         f"workload beside the expert's one, TVM's MetaSchedule {min(spent)} to {max(spent)}, all "
-        f"that it knows where that is fewer{claim}."
+        f"that it knows where that is fewer{claim}.{_longer(result, longer)}"
     )
+
+
+def _longer(result: Mapping[str, Any], longer: Mapping[str, Any]) -> str:
+    """Words the means of more trials that every workload of a size is in; "" if there are none."""
+    told = [
+        f"{mean['ratio']:.2f} ({mean['low']:.2f} to {mean['high']:.2f}) of tuned TVM's time on "
+        f"the {mean['of']} workloads of {mean['size']} size on "
+        f"{counted(mean['threads'], 'thread')}, {mean['losses']} of them slower"
+        for mean in longer_means(result, longer)
+        if mean["workloads"] == mean["of"]
+    ]
+    return f" With up to {longer['trials']} programs each: {'; '.join(told)}." if told else ""

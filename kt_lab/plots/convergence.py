@@ -78,7 +78,8 @@ def plot_convergence(
     extras = {"Random (exact mean)": _EXACT} if expected_random is not None else {}
     extras |= {"optimum": _OPTIMUM} if optimum is not None else {}
     extras |= {"noise floor": _FLOOR} if noise_floor is not None else {}
-    _legend(fig, style_order(bands_trials["searcher"]), extras)
+    many = bool((bands_trials["n_seeds"] > 1).any())
+    _legend(fig, style_order(bands_trials["searcher"]), extras, band=many)
     return fig
 
 
@@ -187,13 +188,15 @@ def _set_y(
     )
 
 
-def _legend(fig: Figure, names: Iterable[str], extras: Mapping[str, Mapping]) -> None:
-    """Adds the legend above the panels: the searchers, the band, the other lines by label."""
+def _legend(
+    fig: Figure, names: Iterable[str], extras: Mapping[str, Mapping], *, band: bool
+) -> None:
+    """Adds the legend above the panels: searchers, the band if any, other lines by label."""
     handles: list = [
         Line2D([], [], color=look.color, linestyle=look.dash, label=look.label)
         for look in map(searcher_style, names)
     ]
-    handles.append(Patch(facecolor=QUIET, alpha=0.35, label="IQR"))
+    handles += [Patch(facecolor=QUIET, alpha=0.35, label="IQR")] * band
     legend_above(fig, [*handles, *(Line2D([], [], **e, label=name) for name, e in extras.items())])
 
 

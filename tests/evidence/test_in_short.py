@@ -13,7 +13,7 @@ from tests.project.source_tree import ROOT
 @pytest.fixture
 def stored(tmp_path):
     """A copy of the stored results, which a test may change."""
-    for name in ("cold", "warm_live", "live", "large", "large-judged", "tvm"):
+    for name in ("cold", "warm_live", "live", "large", "large-judged", "tvm", "tvm-256"):
         shutil.copy(data_directory() / "evidence" / f"{name}.json", tmp_path)
     return tmp_path
 
@@ -37,6 +37,17 @@ def test_a_win_over_tvm_is_claimed_only_of_enough_programs(stored):
     change(stored, "tvm", lambda result: result.update(trials=256))
     assert "players measured 256 programs" in in_short.block(stored)
     assert "too few" not in in_short.block(stored)
+
+
+def test_more_programs_are_told_where_every_workload_had_them(stored):
+    told = "of tuned TVM's time on the 14 workloads of cache size on 1 thread"
+    assert told in in_short.block(stored)
+
+    def one_fewer(result):
+        result["rows"] = [row for row in result["rows"] if row["operator"] != "softmax"]
+
+    change(stored, "tvm-256", one_fewer)
+    assert told not in in_short.block(stored)
 
 
 def test_kernels_that_are_slower_than_helions_are_counted(stored):

@@ -130,6 +130,15 @@ def test_convergence_has_trials_and_seconds_for_every_workload(bands):
     assert all(ax.get_ylim()[0] < 1 for ax in fig.axes)
 
 
+def test_the_band_is_in_the_legend_where_there_is_one(bands):
+    def told(tables):
+        legend = plots.plot_convergence(*tables).legends[0]
+        return [text.get_text() for text in legend.get_texts()]
+
+    assert "IQR" in told(bands)
+    assert "IQR" not in told([table.assign(n_seeds=1) for table in bands])
+
+
 def test_convergence_lines_are_the_medians_as_steps(bands):
     one = bands[0][bands[0].workload == bands[0].workload.iloc[0]]
     line = plots.draw_bands(one).get_lines()[0]
