@@ -5,7 +5,8 @@ evolution, its surrogate hybrid and UCB by the latency of what they end with, th
 how soon they converge. Here Helion's classes run on the workers of `kt_lab.evidence.helion_lab`
 at one of Helion's effort profiles from a random first population, as all did then. UCB, which
 Helion never shipped, is kt_lab's, and stops by itself; `scout` gets as many configs as Helion's
-LFBO pattern search of that seed. All that won is timed in alternation in one process in the end.
+LFBO pattern search of that seed, `scout_as_long` as many seconds as its pattern search. All that
+won is timed in alternation in one process in the end.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from typing import Any
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.evidence.beside_helion import OPERATIONS
-from kt_lab.evidence.helion_field_tables import LFBO, REFERENCE, report
+from kt_lab.evidence.helion_field_tables import AS_LONG, LFBO, REFERENCE, report
 from kt_lab.evidence.helion_lab import HelionLab, race
 from kt_lab.evidence.large import as_row
 from kt_lab.evidence.resuming import Rows
@@ -39,7 +40,8 @@ HELIONS = {
     "helion_de_surrogate": "DESurrogateHybrid",
     "helion_random": "RandomSearch",
 }
-OURS = ("scout", "ucb_pattern")
+OURS = ("scout", AS_LONG, "ucb_pattern")
+_RIVALS = {"scout": LFBO, AS_LONG: REFERENCE}  # whose configs, whose seconds it has
 # of UCB by effort: as Helion's profiles of pattern search
 _UCB = {
     "quick": {
@@ -102,13 +104,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _may(rows: Sequence[Mapping[str, Any]], key: Mapping[str, Any]) -> bool:
-    """Whether a run can be done: scout needs to know how many configs its rival had."""
-    return key["search"] != "scout" or rival(rows, key) is not None
+    """Whether a run can be done: scout needs to know what its rival spent."""
+    return key["search"] not in _RIVALS or rival(rows, key) is not None
 
 
 def rival(rows: Sequence[Mapping[str, Any]], key: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the row of Helion's LFBO pattern search with the operation, effort and seed."""
-    same = (dict(key) | {"search": LFBO}).items()
+    """Returns the row that a run of ours spends as much as: same operation, effort and seed."""
+    same = (dict(key) | {"search": _RIVALS[key["search"]]}).items()
     return next((row for row in rows if same <= row.items()), None)
 
 
@@ -163,19 +165,29 @@ class _Lab(HelionLab):
     ) -> tuple[list[tuple], Any]:
         from kt_lab.evidence.helion_pool import PooledRunner
 
-        name, most_s = key["search"], self._args.most_s
-        other = rival(rows, key)
-        if name == "scout" and other is None:
+        name = key["search"]
+        other = rival(rows, key) if name in _RIVALS else None
+        if name in _RIVALS and other is None:
             raise UsageError(
-                f"{self.op}: scout gets as many configs as {LFBO} of seed "
-                f"{key['seed']}, which comes first; found none"
+                f"{self.op}: {name} gets as much as {_RIVALS[name]} of seed {key['seed']}, which "
+                "comes first; found none"
             )
         options = _UCB[key["effort"]] if name == "ucb_pattern" else {}
+        algorithm = "scout" if name in _RIVALS else name
         searcher = make_searcher(
-            name, self.space.space, seed=key["seed"], prior=self.prior(), **options
+            algorithm, self.space.space, seed=key["seed"], prior=self.prior(), **options
         )
-        budget = Budget(other["trials"] if name == "scout" else None, most_s)
+        budget = _budget(name, other, self._args.most_s)
         history = tune(searcher, PooledRunner(self.pool, self.space), budget=budget)
         told = [self.told(trial) for trial in history]
-        cut = self.pool.now >= most_s
+        cut = self.pool.now >= self._args.most_s
         return told, None if cut else self.chosen(told)
+
+
+def _budget(name: str, other: Mapping[str, Any] | None, most_s: float) -> Budget:
+    """Returns what a search of ours may spend, who has as much as `other` or no rival."""
+    if other is None:
+        return Budget(seconds=most_s)
+    if name == AS_LONG:
+        return Budget(seconds=min(most_s, other["elapsed_s"]))
+    return Budget(other["trials"], most_s)

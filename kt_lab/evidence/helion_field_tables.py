@@ -15,6 +15,7 @@ from kt_lab.stats.ratios import CONVERGENCE, LATENCY, WALL_CLOCK
 REFERENCE = "helion_pattern"
 WITHIN = 0.01
 LFBO = "helion_lfbo_pattern"
+AS_LONG = "scout_as_long"
 _FEWEST = 2  # kernels of a table of means
 _OF_ROW = ("lanes", "seed", "trials", "elapsed_s", "cut", "most_s")
 EFFORTS = ("quick", "full")
@@ -149,6 +150,8 @@ def _about(result: Mapping[str, Any]) -> str:
         if result["shared_code"]
         else "timed again, as by Helion"
     )
+    long = any(row["search"] == AS_LONG for row in rows)
+    seconds = f", and `{AS_LONG}` as many seconds as pattern search" if long else ""
     return (
         f"Helion {result['helion']}'s searches against each other in its own spaces, live on one "
         f"{result['gpu']}, as [pytorch/helion #1115](https://github.com/pytorch/helion/pull/1115) "
@@ -156,10 +159,10 @@ def _about(result: Mapping[str, Any]) -> str:
         f"profile, from a random first population; the same workers ({lanes} compile lanes) "
         "generate, compile, check and time all configs; a config whose code was timed before is "
         f"{again}. UCB, which Helion did not keep, is ours, and `scout` has as many configs as "
-        "LFBO pattern search of that seed. Latencies are of one final race by both timers, "
-        "seconds last until a run has chosen its end, and convergence is the first reading within "
-        "1 % of the last incumbent's of pattern search; runs that never read so count with all "
-        "their seconds. Ratios to pattern search (low to high)."
+        f"LFBO pattern search of that seed{seconds}. Latencies are of one final race by both "
+        "timers, seconds last until a run has chosen its end, and convergence is the first "
+        "reading within 1 % of the last incumbent's of pattern search; runs that never read so "
+        "count with all their seconds. Ratios to pattern search (low to high)."
     )
 
 

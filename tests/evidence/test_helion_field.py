@@ -109,8 +109,20 @@ def test_scout_has_as_many_configs_as_its_rival_and_ucb_ends_by_itself(lab):
     ucb = lab.do({"search": "ucb_pattern", "seed": 0}, rows)
     assert 30 <= ucb["trials"] <= 410
     assert ucb["config"]["x"] == 5
-    with pytest.raises(UsageError, match="seed 1, which comes first"):
+    with pytest.raises(UsageError, match="helion_lfbo_pattern of seed 1, which comes first"):
         lab.do({"search": "scout", "seed": 1}, rows)
+
+
+def test_scout_may_have_as_many_seconds_as_pattern_search(lab):
+    pytest.importorskip("helion")
+    key = {"search": "scout_as_long", "seed": 0}
+    with pytest.raises(UsageError, match="gets as much as helion_pattern of seed 0"):
+        lab.do(key, [])
+    about = {"op": "matmul", "effort": "quick", "seed": 0, "search": REFERENCE}
+    row = lab.do(key, [about | {"trials": 8, "elapsed_s": 3.0}])
+    assert not row["cut"]
+    assert 20 <= row["trials"] <= 30  # a reading takes a tenth of a second of this clock
+    assert row["config"]["x"] == 5
 
 
 def test_a_run_whose_time_is_over_is_told_with_what_it_held(lab):
@@ -233,6 +245,9 @@ def test_the_readme_tells_ratios_cuts_and_what_was_published(result):
     assert "seeds: 1, runs cut after 40 s: softmax, matmul." in text
     assert "| full | matmul | DE (Helion) | 0 | 1 | 40 | - | 300.00 | 100.00 |" in text
     assert report(result) == text
+    assert "as many seconds" not in text
+    long = [run_row("matmul", "scout_as_long", 0, [(1.0, "ok", 9.0, {})], 10.0)]
+    assert "as many seconds as pattern search" in report(result | {"rows": result["rows"] + long})
     shared = "\n".join(field_lines(result | {"shared_code": True}))
     assert "not timed again" in shared
     assert report(result | {"rows": []}) == "no operation was raced yet"
