@@ -31,7 +31,7 @@ from kt_lab.evidence.playing import (
     played,
     sized,
 )
-from kt_lab.evidence.resuming import Rows
+from kt_lab.evidence.resuming import Rows, short
 from kt_lab.evidence.visits import torch_visit, visit, waits
 from kt_lab.programs.operators import get_operator, operators
 from kt_lab.provenance import provenance
@@ -100,7 +100,7 @@ def floored(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for row, own in zip(rows, found, strict=True):
         extents = dict(sized(row["operator"], row["size"]).extents)
         bound, limit = floor_us(get_operator(row["operator"]), extents, pooled(own, found))
-        told.append({**row, "floor_us": bound, "floor_by": limit})
+        told.append({**row, "floor_us": short(bound), "floor_by": limit})
     return told
 
 

@@ -109,8 +109,8 @@ def _may(rows: Sequence[Mapping[str, Any]], key: Mapping[str, Any]) -> bool:
 
 
 def rival(rows: Sequence[Mapping[str, Any]], key: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the row that a run of ours spends as much as: same operation, effort and seed."""
-    same = (dict(key) | {"search": _RIVALS[key["search"]]}).items()
+    """Returns the row of the search that one of ours spends as much as; None: not done yet."""
+    same = (dict(key) | {"search": _RIVALS.get(key["search"])}).items()
     return next((row for row in rows if same <= row.items()), None)
 
 
@@ -166,7 +166,7 @@ class _Lab(HelionLab):
         from kt_lab.evidence.helion_pool import PooledRunner
 
         name = key["search"]
-        other = rival(rows, key) if name in _RIVALS else None
+        other = rival(rows, key)
         if name in _RIVALS and other is None:
             raise UsageError(
                 f"{self.op}: {name} gets as much as {_RIVALS[name]} of seed {key['seed']}, which "
@@ -180,7 +180,7 @@ class _Lab(HelionLab):
         budget = _budget(name, other, self._args.most_s)
         history = tune(searcher, PooledRunner(self.pool, self.space), budget=budget)
         told = [self.told(trial) for trial in history]
-        cut = self.pool.now >= self._args.most_s
+        cut = name != AS_LONG and self.pool.now >= self._args.most_s
         return told, None if cut else self.chosen(told)
 
 
@@ -189,5 +189,5 @@ def _budget(name: str, other: Mapping[str, Any] | None, most_s: float) -> Budget
     if other is None:
         return Budget(seconds=most_s)
     if name == AS_LONG:
-        return Budget(seconds=min(most_s, other["elapsed_s"]))
+        return Budget(seconds=other["elapsed_s"])  # though it was cut
     return Budget(other["trials"], most_s)

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from kt_lab import plots, stats
+from kt_lab.errors import UsageError
 from kt_lab.evidence.helion_field_tables import (
     REFERENCE,
     WITHIN,
@@ -13,9 +14,9 @@ from kt_lab.evidence.helion_field_tables import (
     field_ratios,
     field_runs,
 )
-from kt_lab.plots.captions import interval_words, listed
+from kt_lab.plots.captions import counted, interval_words, listed, reached_by
 from kt_lab.plots.convergence import plot_convergence
-from kt_lab.plots.style import searcher_style
+from kt_lab.plots.style import searcher_style, style_order
 from kt_lab.stats.ratios import CONVERGENCE, LATENCY, WALL_CLOCK
 from kt_lab.study import VENUE, Drawing
 
@@ -57,16 +58,28 @@ def ratios_figure(
         effort: Helion's profile.
         timer: Of the race that latencies are of.
         venue: Whose page.
+
+    Raises:
+        UsageError: No run of that effort was raced.
     """
     tables = field_ratios(result, effort=effort, timer=timer)
+    if not tables:
+        raise UsageError(f"nothing was raced at effort {effort}: `kt-lab evidence helion_field`")
+    means = tables[CONVERGENCE].query("scope == 'geomean'")
+    reached = reached_by(means, *style_order(means["searcher"]))
+    name = searcher_style(REFERENCE).label
+    runs = field_runs(result, effort=effort)
+    cut = int(runs["cut"].sum())
+    alone = "" if runs["seed"].nunique() > 1 else " (one seed has none)"
     with plots.paper(venue, width="text"):
         fig = plots.plot_ratio_bars(tables[LATENCY], tables[WALL_CLOCK], tables[CONVERGENCE])
     caption = (
-        f"Latency, wall-clock and convergence-time ratios to {searcher_style(REFERENCE).label}; "
-        "lower is better. Latency: what a run ended with, all in one race by the timer "
-        f"{timer}. Wall-clock: seconds until a run had chosen its end. Convergence time: until a "
-        f"first reading within {WITHIN:.0%} of its last incumbent's. {_setting(result, effort)} "
-        f"{interval_words(tables[WALL_CLOCK])} Pale bars with an arrow: infinite."
+        f"Latency, wall-clock and convergence-time ratios to {name}; lower is better. Latency: "
+        f"what a run ended with, all in one race by the timer {timer}. Wall-clock: seconds until "
+        f"a run had chosen its end, or was cut: {counted(cut, 'run')}. Convergence time: until a "
+        f"first reading within {WITHIN:.0%} of the last incumbent's of {name}; reached by "
+        f"{reached}. {_setting(result, effort)} {interval_words(tables[WALL_CLOCK])[:-1]}{alone}. "
+        "Pale bars with an arrow: infinite."
     )
     return Drawing(fig, pd.concat(tables.values()), caption, sources=(result,))
 

@@ -130,10 +130,10 @@ def field_ratios(
     return tables
 
 
-def field_lines(result: Mapping[str, Any]) -> list[str]:
-    """Returns the README's lines."""
+def field_lines(result: Mapping[str, Any], *, about: bool = True) -> list[str]:
+    """Returns the README's lines, with or without how it was measured."""
     efforts = [e for e in EFFORTS if len(field_runs(result, effort=e))]
-    lines = [_about(result)]
+    lines = [_about(result)] if about else []
     for effort in efforts:
         runs = field_runs(result, effort=effort)
         if runs["kernel"].nunique() < _FEWEST:
@@ -151,7 +151,7 @@ def _about(result: Mapping[str, Any]) -> str:
         else "timed again, as by Helion"
     )
     long = any(row["search"] == AS_LONG for row in rows)
-    seconds = f", and `{AS_LONG}` as many seconds as pattern search" if long else ""
+    seconds = f", and `{AS_LONG}` searches for as many seconds as pattern search" if long else ""
     return (
         f"Helion {result['helion']}'s searches against each other in its own spaces, live on one "
         f"{result['gpu']}, as [pytorch/helion #1115](https://github.com/pytorch/helion/pull/1115) "
@@ -162,7 +162,9 @@ def _about(result: Mapping[str, Any]) -> str:
         f"LFBO pattern search of that seed{seconds}. Latencies are of one final race by both "
         "timers, seconds last until a run has chosen its end, and convergence is the first "
         "reading within 1 % of the last incumbent's of pattern search; runs that never read so "
-        "count with all their seconds. Ratios to pattern search (low to high)."
+        "count with all their seconds. A run that tries more configs reads a luckier least one, "
+        "so that reaching it says less of a search than the race does. Ratios to pattern search "
+        "(low to high)."
     )
 
 
@@ -226,9 +228,12 @@ def _claim(result: Mapping[str, Any], effort: str) -> str:
         if LFBO not in means[measure].index:
             return ""
         row = means[measure].loc[LFBO]
-        here = "infinite" if np.isinf(row["estimate"]) else f"{row['estimate']:.2f}"
-        inside = row["low"] <= theirs <= row["high"]
-        told.append(f"{name} {theirs:.2f}, here {here} ({'in' if inside else 'out'}side)")
+        if np.isinf(row["estimate"]):
+            here = f"reached by {row['n_success']:.0f} of {row['n_runs']:.0f} runs"
+        else:
+            inside = "in" if row["low"] <= theirs <= row["high"] else "out"
+            here = f"{row['estimate']:.2f} ({inside}side)"
+        told.append(f"{name} {theirs:.2f}, here {here}")
     return (
         "LFBO pattern search over pattern search, published (B200, 15 runs each) and here, inside "
         f"or outside of our interval: {'; '.join(told)}."
@@ -236,19 +241,20 @@ def _claim(result: Mapping[str, Any], effort: str) -> str:
 
 
 def _details(result: Mapping[str, Any], efforts: Sequence[str]) -> str:
-    heads = ("effort", "kernel", "search", "seed", "configs", "seconds", "of it waiting")
-    heads += ("µs, events", "µs, graph")
+    noted = any("waited_s" in row for row in result["rows"])  # not in the oldest results
+    heads = ["effort", "kernel", "search", "seed", "configs", "seconds"]
+    heads += ["of it waiting"] * noted + ["µs, events", "µs, graph"]
     rows = []
     for effort in efforts:
         graph = field_runs(result, effort=effort, timer="graph")
         keys = ["kernel", "searcher", "seed"]
         us = graph.set_index(keys)["end_us"] if len(graph) else {}
         for r in field_runs(result, effort=effort).itertuples():
-            about = (effort, r.kernel, searcher_style(r.searcher).label, str(r.seed))
+            about = [effort, r.kernel, searcher_style(r.searcher).label, str(r.seed)]
+            seconds = [f"{r.elapsed_s:.0f}"]
+            seconds += ["-" if np.isnan(r.waited_s) else f"{r.waited_s:.0f}"] * noted
             graph_us = us.get((r.kernel, r.searcher, r.seed), np.nan)
-            waited = "-" if np.isnan(r.waited_s) else f"{r.waited_s:.0f}"
-            numbers = (f"{r.elapsed_s:.0f}", waited, f"{r.end_us:.2f}", f"{graph_us:.2f}")
-            rows.append((*about, str(r.trials), *numbers))
+            rows.append([*about, str(r.trials), *seconds, f"{r.end_us:.2f}", f"{graph_us:.2f}"])
     return folded("Every run", grid(heads, rows))
 
 

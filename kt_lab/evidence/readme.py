@@ -76,7 +76,7 @@ def block(directory: Path | None = None) -> str:
     lines += [f"| {claim} | {text} | `kt-lab {command}` |" for claim, text, command in rows]
     lines += ["", *_helion(found["beside-helion"], found["beside-helion-full"])]
     large = large_lines(found["large"], found["large-judged"])
-    shared = "\n".join(field_lines(found["helion_field-shared"]))
+    shared = "\n".join(field_lines(found["helion_field-shared"], about=False))
     own = [*field_lines(found["helion_field"]), "", folded(_SHARED, shared)]
     return "\n".join([*lines, "", *live_lines(found["live"]), "", *large, "", *own])
 

@@ -12,16 +12,16 @@ from typing import Any
 def as_text(result: Mapping[str, Any]) -> str:
     """Returns a result as JSON with a line for every fact and every row: small, and to be read."""
 
-    def short(value: Any) -> str:
+    def told(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"), default=str)
 
     lines = []
     for name, value in result.items():
         if isinstance(value, list) and value and isinstance(value[0], Mapping):
-            rows = ",\n".join(f"  {short(row)}" for row in value)
-            lines.append(f" {short(name)}: [\n{rows}\n ]")
+            rows = ",\n".join(f"  {told(row)}" for row in value)
+            lines.append(f" {told(name)}: [\n{rows}\n ]")
         else:
-            lines.append(f" {short(name)}: {short(value)}")
+            lines.append(f" {told(name)}: {told(value)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -41,6 +41,17 @@ def short(value: float | None, digits: int = 7) -> float | None:
     No timer has more than seven.
     """
     return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
+
+
+def _rounded(value: Any) -> Any:
+    """Returns a value whose fractions have the digits of `short`; whole numbers keep all."""
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
+        return short(value)
+    return value
 
 
 class Rows:
@@ -91,13 +102,14 @@ class Rows:
     def once(self, key: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
         """Measures and stores a row unless one of its key is there; it may tell its `seconds`.
 
+        Fractions keep the digits of `short`.
         A row that is measured once more takes the place of the one before when it is done.
         """
         if self.has(key):
             return
         rows = self.result["rows"]
         began = time.monotonic()
-        row = {**key, **measure()}
+        row = {**key, **_rounded(measure())}
         row = {"seconds": round(time.monotonic() - began, 1), **row}
         self._anew.append(dict(key))
         at = next((n for n, old in enumerate(rows) if key.items() <= old.items()), len(rows))

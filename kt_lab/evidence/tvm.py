@@ -160,8 +160,7 @@ def _played(workload: Workload, threads: int, args) -> tuple[list[dict], dict[st
 def report(result: Mapping[str, Any]) -> str:
     """Returns the table for people: microseconds, and ratios to tuned TVM, < 1 where we win."""
     lines = [f"{'workload, threads':38s}{''.join(f'{path:>11s}' for path in _PATHS)}   best/tuned"]
-    table = ratios(result["rows"], references=(TUNED,), paths=("best",))
-    table = table.set_index(["workload", "threads"])["ratio"]
+    table = best_over_tuned(result["rows"])
     for row in result["rows"]:
         known = [row["paths"].get(path) for path in _PATHS]
         told = "".join(f"{path['min_us']:11.4g}" if path else f"{'-':>11s}" for path in known)
@@ -188,8 +187,7 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
 
     `failed` are those of MetaSchedule's trials that took too long to build or to run.
     """
-    found = ratios(result["rows"], references=(TUNED,), paths=("best",))
-    found = found.set_index(["workload", "threads"])["ratio"].rename("best / tuned").round(2)
+    found = best_over_tuned(result["rows"]).rename("best / tuned").round(2)
     rows = {
         (row["workload"], row["threads"]): {path: _told(row["paths"].get(path)) for path in _PATHS}
         for row in result["rows"]
@@ -198,6 +196,12 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
         rows[row["workload"], row["threads"]]["failed"] = failed_trials(row)
     told = pd.DataFrame(rows).T.rename_axis(["workload", "threads"])
     return told.join(found).fillna("-")
+
+
+def best_over_tuned(rows: Sequence[Mapping[str, Any]]) -> pd.Series:
+    """Returns the best program's latency over tuned TVM's, by workload and threads."""
+    found = ratios(rows, references=(TUNED,), paths=("best",))
+    return found.set_index(["workload", "threads"])["ratio"]
 
 
 def failed_trials(row: Mapping[str, Any]) -> str:

@@ -78,8 +78,7 @@ def plot_convergence(
     extras = {"Random (exact mean)": _EXACT} if expected_random is not None else {}
     extras |= {"optimum": _OPTIMUM} if optimum is not None else {}
     extras |= {"noise floor": _FLOOR} if noise_floor is not None else {}
-    many = bool((bands_trials["n_seeds"] > 1).any())
-    _legend(fig, style_order(bands_trials["searcher"]), extras, band=many)
+    _legend(fig, style_order(bands_trials["searcher"]), extras, band=_banded(bands_trials))
     return fig
 
 
@@ -188,6 +187,10 @@ def _set_y(
     )
 
 
+def _banded(bands: pd.DataFrame) -> bool:
+    return bool((bands["n_seeds"] > 1).any())
+
+
 def _legend(
     fig: Figure, names: Iterable[str], extras: Mapping[str, Mapping], *, band: bool
 ) -> None:
@@ -213,12 +216,12 @@ def caption_convergence(
     names = listed(searcher_style(name).label for name in style_order(bands_trials["searcher"]))
     seconds = _X_LABELS[str(bands_seconds["axis"].iloc[0])].removesuffix(" (s)")
     unit = "divided by the optimum" if bands_trials["unit"].iloc[0] == "ratio" else "in µs"
+    band = "Line: median over seeds, band: interquartile range. " * _banded(bands_trials)
     return (
         f"Latency of the incumbent {unit} against trials (left) and {seconds} (right) for "
-        f"{names}, judged on a visit that the searcher did not see. Line: median over seeds, "
-        "band: interquartile range; runs without an incumbent count as infinitely slow, and a "
-        "run that has ended keeps its last value (thin after the marker: fewer than half still "
-        "run). "
+        f"{names}, judged on a visit that the searcher did not see. {band}Runs without "
+        "an incumbent count as infinitely slow, and a run that has ended keeps its last value "
+        "(thin after the marker: fewer than half still run). "
         f"{evidence(bands_trials, budget=budget)} Dashed: optimum; dotted: noise floor, the best "
         "of one reading of every config."
     )

@@ -30,6 +30,16 @@ def test_numbers_are_stored_short_and_what_is_none_is_null():
     ]
 
 
+def test_fractions_of_a_row_are_short_and_whole_numbers_keep_all_digits(tmp_path):
+    rows = Rows(tmp_path / "x.json", {}, {}, again=False)
+    nested = {"us": [1.23456789012, None], "size": 123456789012.0, "n": 123456789012}
+    rows.once({"op": "a"}, lambda: {"read": nested, "name": "1.23456789012"})
+    [row] = rows.result["rows"]
+    assert row["read"] == nested | {"us": [1.234568, None]}
+    assert row["name"] == "1.23456789012"
+    assert json.loads((tmp_path / "x.json").read_text())["rows"] == [row]
+
+
 def test_rows_come_back_from_their_columns():
     rows = [{"seed": 0, "us": [1.5, None]}, {"seed": 1, "us": []}]
     assert columns(rows) == {"seed": [0, 1], "us": [[1.5, None], []]}

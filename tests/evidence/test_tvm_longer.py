@@ -50,7 +50,7 @@ def test_a_win_is_claimed_where_every_workload_of_a_size_is_in(result, longer):
     assert (means["memory"]["workloads"], means["memory"]["of"]) == (1, 2)
     text = longer_lines(result, longer)
     assert "all 2 workloads of cache size on 1 thread 0.85 [0.80, 0.90], 0 lost, a win" in text
-    assert "1 of 2 workloads of memory size on 1 thread 1.50 [1.50, 1.50], 1 lost (0.25" in text
+    assert "1 of 2 workloads of memory size on 1 thread so far, which have no mean yet" in text
     assert "| `softmax/1` | 1 | 64 | 0.50 | 256 | 0.90 |" in text
     longer["rows"][0]["paths"]["best"]["min_us"] = 1.3
     assert "a win" not in longer_lines(result, longer)
@@ -58,5 +58,22 @@ def test_a_win_is_claimed_where_every_workload_of_a_size_is_in(result, longer):
 
 def test_a_size_that_lacks_a_workload_is_no_win(result, longer):
     text = longer_lines(result, longer)  # matmul/1 crashed
-    assert "2 of 3 workloads of cache size on 1 thread 0.85 [0.80, 0.90], 0 lost (" in text
+    assert "2 of 3 workloads of cache size on 1 thread so far" in text
     assert "a win" not in text
+
+
+def test_too_few_trials_win_nothing(result, longer):
+    result["rows"] = [r for r in result["rows"] if r["workload"] != "matmul/1"]
+    text = longer_lines(result, longer | {"trials": 128})
+    assert "0.85 [0.80, 0.90], 0 lost (" in text
+    assert "a win" not in text
+
+
+def test_where_tvm_crashed_in_either_nothing_is_compared(result, longer):
+    crashed = {"paths": {"best": {"min_us": 1.0, "disturbed": False}}, "tuning": {"trials": 0}}
+    longer["rows"].append(row("matmul/1", 1.0, 9.0, 256))
+    result["rows"][4] |= crashed  # the same workload
+    longer["rows"][1] |= crashed
+    assert set(longer_table(result, longer)["workload"]) == {"softmax/1", "multiply/1"}
+    assert [mean["size"] for mean in longer_means(result, longer)] == ["cache"]
+    assert "2 of 3 workloads of cache size" in longer_lines(result, longer)

@@ -136,7 +136,10 @@ def test_the_band_is_in_the_legend_where_there_is_one(bands):
         return [text.get_text() for text in legend.get_texts()]
 
     assert "IQR" in told(bands)
-    assert "IQR" not in told([table.assign(n_seeds=1) for table in bands])
+    assert "interquartile range" in plots.caption_convergence(*bands)
+    single = [table.assign(n_seeds=1) for table in bands]
+    assert "IQR" not in told(single)
+    assert "interquartile range" not in plots.caption_convergence(*single)
 
 
 def test_convergence_lines_are_the_medians_as_steps(bands):
