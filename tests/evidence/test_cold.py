@@ -11,6 +11,7 @@ from matplotlib import pyplot
 from kt_lab.cells import Cell, run_cell
 from kt_lab.cli import main
 from kt_lab.evidence import cold, cold_words, dojo_figures
+from kt_lab.evidence.resuming import short
 from kt_lab.stats.budgets import judged_at
 from kt_lab.study import levels
 from tests.project.source_tree import ROOT
@@ -44,7 +45,7 @@ def test_what_is_stored_is_what_the_runs_hold(stored):
     rows = table[(table["workload"] == workload) & (table["searcher"] == "pattern")]
     told = rows[rows["seed"] == 1].sort_values("budget")
     assert told["judged_us"].to_numpy() == pytest.approx(expected, abs=1e-4)
-    assert told["optimum_us"].iloc[0] == levels(workload, gpu="h200")["optimum_us"]
+    assert told["optimum_us"].iloc[0] == short(levels(workload, gpu="h200")["optimum_us"])
 
 
 def test_a_stored_workload_is_not_searched_again(stored, monkeypatch):
