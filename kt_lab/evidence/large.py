@@ -28,7 +28,7 @@ from kt_lab.evidence.large_tables import report
 from kt_lab.evidence.resuming import Rows
 from kt_lab.provenance import provenance
 from kt_lab.search import make_searcher
-from kt_lab.trial import OK
+from kt_lab.trial import OK, Trial
 from kt_lab.tune import tune
 
 __all__ = ["add_arguments", "report", "run"]
@@ -162,9 +162,9 @@ class _Both:
         """Takes what has `now`, seconds of the wall since the run began."""
         self._clock, self._trials, self._until_s, self._told = clock, trials, seconds, 0
 
-    def note(self, _: Any) -> None:
-        """Counts a trial."""
-        self._told += 1
+    def note(self, trial: Trial) -> None:
+        """Counts a trial of the first so many proposals: a later one may be told before them."""
+        self._told += trial.proposal.id < self._trials
 
     def left(self, _: Spent) -> Left:
         """Returns nothing once both are reached, and no limit before."""
