@@ -104,7 +104,8 @@ def longer_lines(result: Mapping[str, Any], longer: Mapping[str, Any]) -> str:
 def _told(mean: Mapping[str, Any], trials: int, more: int) -> str:
     about = f"workloads of {mean['size']} size on {counted(mean['threads'], 'thread')}"
     if mean["workloads"] < mean["of"]:  # what was measured first is no sample of them
-        return f"{mean['workloads']} of {mean['of']} {about} so far, which have no mean yet"
+        lost = f"{mean['losses']} lost, which have no mean yet"
+        return f"{mean['workloads']} of {mean['of']} {about} so far, {lost}"
     verdict = ", a win" if mean["high"] < 1 and more >= ENOUGH else ""
     return (
         f"all {mean['of']} {about} {mean['ratio']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}], "

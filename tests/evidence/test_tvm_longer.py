@@ -50,7 +50,10 @@ def test_a_win_is_claimed_where_every_workload_of_a_size_is_in(result, longer):
     assert (means["memory"]["workloads"], means["memory"]["of"]) == (1, 2)
     text = longer_lines(result, longer)
     assert "all 2 workloads of cache size on 1 thread 0.85 [0.80, 0.90], 0 lost, a win" in text
-    assert "1 of 2 workloads of memory size on 1 thread so far, which have no mean yet" in text
+    assert (
+        "1 of 2 workloads of memory size on 1 thread so far, 1 lost, which have no mean yet"
+        in text
+    )
     assert "| `softmax/1` | 1 | 64 | 0.50 | 256 | 0.90 |" in text
     longer["rows"][0]["paths"]["best"]["min_us"] = 1.3
     assert "a win" not in longer_lines(result, longer)
