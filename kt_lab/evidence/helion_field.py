@@ -22,7 +22,7 @@ from kt_lab.errors import UsageError
 from kt_lab.evidence.beside_helion import OPERATIONS
 from kt_lab.evidence.helion_field_tables import AS_LONG, LFBO, REFERENCE, report
 from kt_lab.evidence.helion_lab import HelionLab, race
-from kt_lab.evidence.large import as_row
+from kt_lab.evidence.large import Both, as_row
 from kt_lab.evidence.resuming import Rows
 from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.facts import gpu_name
@@ -177,17 +177,16 @@ class _Lab(HelionLab):
         searcher = make_searcher(
             algorithm, self.space.space, seed=key["seed"], prior=self.prior(), **options
         )
-        budget = _budget(name, other, self._args.most_s)
+        budget = self._budget(name, other)
         history = tune(searcher, PooledRunner(self.pool, self.space), budget=budget)
         told = [self.told(trial) for trial in history]
         cut = name != AS_LONG and self.pool.now >= self._args.most_s
         return told, None if cut else self.chosen(told)
 
-
-def _budget(name: str, other: Mapping[str, Any] | None, most_s: float) -> Budget:
-    """Returns what a search of ours may spend, who has as much as `other` or no rival."""
-    if other is None:
-        return Budget(seconds=most_s)
-    if name == AS_LONG:
-        return Budget(seconds=other["elapsed_s"])  # though it was cut
-    return Budget(other["trials"], most_s)
+    def _budget(self, name: str, other: Mapping[str, Any] | None) -> Budget | Both:
+        """Returns what a search of ours may spend, who has as much as `other` or no rival."""
+        if other is None:
+            return Budget(seconds=self._args.most_s)
+        if name == AS_LONG:  # seconds of the wall: lanes go on while it thinks
+            return Both(self.pool, trials=0, seconds=other["elapsed_s"])  # though it was cut
+        return Budget(other["trials"], self._args.most_s)

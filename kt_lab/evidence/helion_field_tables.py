@@ -151,7 +151,7 @@ def _about(result: Mapping[str, Any]) -> str:
         else "timed again, as by Helion"
     )
     long = any(row["search"] == AS_LONG for row in rows)
-    seconds = f", and `{AS_LONG}` searches for as many seconds as pattern search" if long else ""
+    seconds = f"; `{AS_LONG}` searches for as many seconds as pattern search" if long else ""
     return (
         f"Helion {result['helion']}'s searches against each other in its own spaces, live on one "
         f"{result['gpu']}, as [pytorch/helion #1115](https://github.com/pytorch/helion/pull/1115) "

@@ -132,7 +132,7 @@ class _Lab(HelionLab):
         paired, drawn = kind in ("scout", "options"), kind == "uniform"
         if paired:
             limits = {"trials": rival["trials"], "seconds": rival["elapsed_s"]}
-            budget = _Both(self.pool, **limits)
+            budget = Both(self.pool, **limits)
         elif drawn:
             budget = Budget(args.uniform, args.uniform_s)
         else:
@@ -153,7 +153,7 @@ class _Lab(HelionLab):
         return row | {"search_s": round(max((t.search_s for t in history), default=0.0), 3)}
 
 
-class _Both:
+class Both:
     """The budget of a run that must have had as many trials and as many seconds as another."""
 
     seconds = None  # no trial is too late

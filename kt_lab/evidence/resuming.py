@@ -54,12 +54,22 @@ def _rounded(value: Any) -> Any:
     return value
 
 
+def _apart(provenances: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the provenances that differ in more than their time, the first of each kind."""
+    kept: list[dict[str, Any]] = []
+    for one in provenances:
+        if not any(one | {"utc": None} == other | {"utc": None} for other in kept):
+            kept.append(dict(one))
+    return kept
+
+
 class Rows:
     """The rows of one result file.
 
     Attributes:
         result: Facts, `provenance`, `rows`, each with its key, and, where rows were kept,
-            `resumed`: the provenances that they were measured with; what the file holds.
+            `resumed`: the provenances that they were measured with, those that differ in time only
+        once, with the first time; what the file holds.
     """
 
     def __init__(
@@ -81,7 +91,7 @@ class Rows:
         self.result: dict[str, Any] = {**facts, "rows": kept, "provenance": dict(provenance)}
         if kept:
             earlier = [*stored.get("resumed", []), stored["provenance"]]
-            self.result["resumed"] = earlier
+            self.result["resumed"] = _apart(earlier)
 
     def has(self, key: Mapping[str, Any]) -> bool:
         """Returns whether a row of that key is there and need not be measured once more."""

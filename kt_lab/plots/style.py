@@ -164,7 +164,7 @@ STYLES = {
     "expert": SearcherStyle(INK, _DASHED, "x", "Expert pass"),
     "expert+annealing": SearcherStyle(INK, _DOTTED, "h", "Expert + annealing"),
     "scout": SearcherStyle(INK, _SOLID, "o", "Scout"),
-    "scout_as_long": SearcherStyle(INK, _DOTS, "^", "Scout, as long"),
+    "scout_as_long": SearcherStyle(_GREY, _DOTS, "^", "Scout, as long"),
     "helion_lfbo_tree": SearcherStyle(_RED, _SOLID, "D", "LFBO-Tree (Helion)"),
     "helion_lfbo_pattern": SearcherStyle(_BLUE, _LONG, "s", "LFBO-Pattern (Helion)"),
     "helion_pattern": SearcherStyle(_ORANGE, _LONG, "o", "Pattern (Helion)"),

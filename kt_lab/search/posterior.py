@@ -15,7 +15,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_solve, cholesky
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
@@ -166,7 +167,8 @@ class Posterior:
         self._scales, self._pool = scales, scales.scaled(pool)
         self.n = n = len(x)
         self._x = np.concatenate([x, np.empty((_ROOM, x.shape[1]))])
-        self._factor = np.zeros((n + _ROOM, n + _ROOM))
+        # Whole and by columns, as LAPACK takes it without a copy; 1 where nothing is yet.
+        self._factor = np.eye(n + _ROOM, order="F")
         self._cross = np.empty((n + _ROOM, len(pool)))
         covariance = scales.kernel(x, x)
         covariance.flat[:: n + 1] += scales.noise
@@ -182,7 +184,7 @@ class Posterior:
     def add(self, x: np.ndarray) -> None:
         """Adds one config by its features, shape (columns,)."""
         n, scales = self.n, self._scales
-        row = self._solve(scales.kernel(self._x[:n], x[None])[:, 0])
+        row = self._solve(scales.kernel(self._x[:n], x[None]))[:, 0]
         own = float(scales.diagonal(x[None])[0]) + scales.noise
         last = math.sqrt(max(own - row @ row, _LEAST))
         self._factor[n, :n], self._factor[n, n] = row, last
@@ -193,35 +195,41 @@ class Posterior:
         self.n += 1
 
     def predict(
-        self, y: np.ndarray, *, centre: float | None = None
+        self, y: np.ndarray, *, centre: float | np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the mean at the added configs, (n,), and at the pool, (N,).
+        """Returns the mean at the added configs, shaped as y, and at the pool, (N,) or (N, k).
 
         Args:
-            y: Readings of the configs in order of adding, shape (n,), NaN where there is none:
-                these take the values that the others make most probable.
-            centre: What is believed far from all configs; None: the fitted one.
+            y: Readings of the configs in order of adding, shape (n,), or (n, k) of k quantities;
+                NaN where there is none, of any quantity: these take the values that the others
+                make most probable.
+            centre: What is believed far from all configs, a number or (k,); None: the fitted one.
         """
         n, scales = self.n, self._scales
         centre = scales.centre if centre is None else centre
-        missing = np.isnan(y)
-        right = np.zeros((n, 1 + missing.sum()))
-        right[:, 0] = np.where(missing, 0.0, y - centre)
-        right[missing, 1:] = np.eye(missing.sum())
+        known = y.reshape(n, -1) - centre
+        missing = np.isnan(known[:, 0])
+        told = known.shape[1]
+        right = np.zeros((n, told + missing.sum()))
+        right[:, :told] = np.where(missing[:, None], 0.0, known)
+        right[missing, told:] = np.eye(missing.sum())
         solved = self._solve(right)
-        z, free = solved[:, 0], solved[:, 1:]
+        z, free = solved[:, :told], solved[:, told:]
         z = z - free @ np.linalg.solve(free.T @ free, free.T @ z)
         noisy = self._factor[:n, :n] @ z  # y itself, the missing ones filled
-        weights = solve_triangular(self._factor[:n, :n], z, lower=True, trans=1)
-        return centre + noisy - scales.noise * weights, centre + z @ self._cross[:n]
+        seen = centre + noisy - scales.noise * self._solve(z, transposed=True)
+        return seen.reshape(y.shape), (centre + (z.T @ self._cross[:n]).T).reshape(
+            -1, *y.shape[1:]
+        )
 
     def deviation(self) -> np.ndarray:
         """Returns the deviation of the noise-free value at the pool, shape (N,)."""
         return np.sqrt(np.maximum(self._variance, _LEAST) * self._scales.variance)
 
-    def _solve(self, right: np.ndarray) -> np.ndarray:
-        factor = self._factor[: self.n, : self.n]
-        return solve_triangular(factor, right, lower=True, check_finite=False)
+    def _solve(self, right: np.ndarray, *, transposed: bool = False) -> np.ndarray:
+        whole = np.zeros((len(self._factor), right.shape[1]), order="F")
+        whole[: self.n] = right
+        return dtrtrs(self._factor, whole, lower=1, trans=transposed, overwrite_b=1)[0][: self.n]
 
 
 def log_improvement(z: np.ndarray) -> np.ndarray:
@@ -236,3 +244,20 @@ def log_improvement(z: np.ndarray) -> np.ndarray:
     z = np.clip(z, -1e4, 30.0)
     density = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi)
     return density + np.log(np.maximum(1.0 + z * np.exp(log_ndtr(z) - density), 1e-12))
+
+
+def held(y: np.ndarray, *, most: int, rng: np.random.Generator) -> np.ndarray:
+    """Returns the readings that a posterior is made of, so that one more costs as much as before.
+
+    Args:
+        y: What was read, lower is better, NaN while under way, shape (n,).
+        most: So many at most: the best half, what is under way first, and others drawn.
+        rng: Draws; not asked where all are held.
+
+    Returns:
+        Their numbers, shape (min(n, most),).
+    """
+    if len(y) <= most:
+        return np.arange(len(y))
+    best, others = np.split(np.argsort(np.nan_to_num(y, nan=-np.inf)), [most // 2])
+    return np.append(best, rng.choice(others, most - len(best), replace=False))

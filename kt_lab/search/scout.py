@@ -10,8 +10,8 @@
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
 3. Model: `kt_lab.search.posterior` over the columns of `kt_lab.search.features`. Every reading and
-   every config under way counts at once; the hyper-parameters are fitted anew whenever the
-   readings have grown by 15 %. Of a prior's workloads with readings enough, the mean says what is
+   every config under way counts at once, but of more than 512 readings the slower half is a
+   sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %. Of a prior's workloads with readings enough, the mean says what is
    expected before anything is read, and each is a column by which that is put right
    (`kt_lab.search.known`): they are believed as far as the readings agree with them. With
    `effects`, as in a space of more than `pool` members, the process stands on a sum of one curve
@@ -39,7 +39,7 @@ from kt_lab.search.base import Options, Searcher, count, option, prior_configs
 from kt_lab.search.features import Features
 from kt_lab.search.known import Known, bent
 from kt_lab.search.neighbourhood import Row, mutated_rows
-from kt_lab.search.posterior import Posterior, Scales, log_improvement
+from kt_lab.search.posterior import Posterior, Scales, held, log_improvement
 from kt_lab.search.threads import single_thread
 from kt_lab.trial import CENSORED, Proposal, Trial, supersedes
 
@@ -48,7 +48,8 @@ _UNLIKELY = 1e-3  # least probability that a config works
 _FLAT = 1e-3  # smallest bend of the values
 _TRUST = 0.5  # prior variance of the sources' weights, all together
 _BELIEF = 10.0  # readings that a prior's scale counts as
-_MOST = 256  # readings that the hyper-parameters are fitted to; the model knows all
+_MOST = 256  # readings that the hyper-parameters are fitted to
+_HELD = 512  # readings that the model holds: of more, the best and as many drawn ones
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
@@ -108,7 +109,6 @@ class ScoutSearch(Searcher):
         self._at: dict[Row, int] = {}  # every row that was asked for or told, in order
         self._values: list[float] = []  # microseconds; NaN: under way, inf: failed
         self._repetitions: list[int | None] = []  # of the reading that stands
-        self._x: list[np.ndarray] = []  # features
         self._features: Features | None = None  # made when first asked or told
         self._posterior: Posterior | None = None
         self._fits = 0  # of the model; a proposal's generation
@@ -169,6 +169,7 @@ class ScoutSearch(Searcher):
         told = [] if self._listed else prior_configs(space, self.prior)
         offered = np.concatenate([rows, space.rows(told)]) if told else rows
         self._known = Known(space, self.prior, offered, count=self._starts)
+        self._x = self._seen_as(rows[:0])
         columns, sources, effects = (part.shape[1] for part in self._parts(rows[:1]))
         self._sources = slice(columns, columns + sources)
         spreads = ((_TRUST, sources), (self._effects, effects))
@@ -185,10 +186,11 @@ class ScoutSearch(Searcher):
         self._at[row] = at = len(self._at)
         self._values.append(math.nan)
         self._repetitions.append(None)
-        self._x.append(self._seen_as(np.asarray([row]))[0])
+        self._x = np.vstack([self._x, self._seen_as(np.asarray([row]))])
         self._free[(self._pool == np.asarray(row)).all(axis=1)] = False
         if self._posterior is not None and not self._posterior.full:
             self._posterior.add(self._x[at])
+            self._held = np.append(self._held, at)
         else:
             self._posterior = None
         return at
@@ -260,17 +262,18 @@ class ScoutSearch(Searcher):
         y = self._targets()
         told = ~np.isnan(y)
         if self._posterior is None or told.sum() >= self._next_fit or not self._free.any():
-            self._fit(np.asarray(self._x), y, told)
+            self._fit(self._x, y, told)
         if not self._free.any():
             return None
-        seen, mean = self._posterior.predict(y)
-        seen = seen + self._expected(np.asarray(self._x))
+        told, works = told[self._held], np.isfinite(self._values)[self._held]
+        asked = np.stack([y[self._held], np.where(told, works, np.nan)], axis=1)
+        centre = np.asarray([self._scales.centre, works[told].mean()])
+        seen, (mean, chance) = (p.T for p in self._posterior.predict(asked, centre=centre))
+        seen = seen[0] + self._expected(self._x[self._held])
         mean = mean + self._expected(self._pool_x)
         deviation = self._posterior.deviation()
         gain = log_improvement((seen[told].min() - mean) / deviation) + np.log(deviation)
-        if np.isinf(self._values).any():
-            works = np.where(told, np.isfinite(self._values), np.nan)
-            chance = self._posterior.predict(works, centre=works[told].mean())[1]
+        if not works[told].all():
             gain += np.log(np.clip(chance, _UNLIKELY, 1.0))
         gain = np.where(self._free, np.round(gain, _DIGITS), -np.inf)
         chosen = int(np.argmax(gain))
@@ -295,7 +298,7 @@ class ScoutSearch(Searcher):
             spread += belief * (self._known.scale**2 - spread)
         self._scale = math.sqrt(spread) or 1.0
         t[np.isinf(values)] = max(np.quantile(t[ok], _FAILED), 2.0 * self._known.scale)
-        t = t / self._scale - self._expected(np.asarray(self._x))
+        t = t / self._scale - self._expected(self._x)
         self._shift = float(np.nanmean(t))
         return t - self._shift
 
@@ -307,6 +310,7 @@ class ScoutSearch(Searcher):
         self._scales.fit(x[at], y[at])
         if not self._listed:
             self._renew()
-        self._posterior = Posterior(self._scales, x, self._pool_x)
+        self._held = held(y, most=_HELD, rng=self._rng)
+        self._posterior = Posterior(self._scales, x[self._held], self._pool_x)
         self._fits += 1
         self._next_fit = max(told.sum() + 1, math.ceil(told.sum() * _GROWTH))

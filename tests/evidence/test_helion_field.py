@@ -19,6 +19,7 @@ from kt_lab.evidence.helion_field_tables import (
 )
 from kt_lab.evidence.large import as_row
 from kt_lab.parameters import Integer
+from kt_lab.search.random import RandomSearch
 from kt_lab.space import ParameterSpace
 from tests.evidence import test_large
 
@@ -124,6 +125,26 @@ def test_scout_may_have_as_many_seconds_as_pattern_search(lab):
     assert not row["cut"]
     assert 20 <= row["trials"] <= 30  # a reading takes a tenth of a second of this clock
     assert row["config"]["x"] == 5
+
+
+class Thinker(RandomSearch):
+    """Thinks for as long as the lanes need, while they go on."""
+
+    thread_s = 0.0
+
+    def ask(self, n):
+        self.thread_s += 0.1 * n  # CPU seconds, as `tune` counts them
+        return super().ask(n)
+
+
+def test_seconds_of_thinking_are_seconds_of_the_search(lab, monkeypatch):
+    pytest.importorskip("helion")
+    monkeypatch.setattr(
+        helion_field, "make_searcher", lambda _, space, *, seed, **__: Thinker(space, seed=seed)
+    )
+    about = {"op": "matmul", "effort": "quick", "seed": 0, "search": REFERENCE}
+    row = lab.do({"search": "scout_as_long", "seed": 0}, [about | {"trials": 8, "elapsed_s": 3.0}])
+    assert 20 <= row["trials"] <= 30
 
 
 def test_a_run_whose_time_is_over_is_told_with_what_it_held(lab):

@@ -319,7 +319,7 @@ def test_a_run_ends_when_it_has_had_the_trials_and_the_seconds():
     class Clock:
         now = 0.0
 
-    both = large._Both(Clock, trials=2, seconds=5.0)
+    both = large.Both(Clock, trials=2, seconds=5.0)
     Clock.now = 9.0
     assert both.left(Spent(1, 9.0)).seconds == math.inf
     first, later, second = (SimpleNamespace(proposal=SimpleNamespace(id=n)) for n in (0, 2, 1))
@@ -341,7 +341,7 @@ def test_ours_goes_on_until_it_has_had_what_helions_run_had(pool):
             return {"x": config["x"], "slow": 0.01 * config["slow"]}
 
     runner = PooledRunner(pool, Space())
-    both = large._Both(pool, trials=5, seconds=0.3)
+    both = large.Both(pool, trials=5, seconds=0.3)
     searcher = make_searcher("random", Space.space, seed=0)
     history = tune(searcher, runner, budget=both, on_trial=both.note)
     assert {trial.proposal.id for trial in history} >= set(range(5))

@@ -82,6 +82,16 @@ def test_rows_that_are_measured_once_more_take_their_places_and_others_stay(tmp_
     assert (stored["provenance"], stored["resumed"]) == ({"commit": "d"}, [{"commit": "c"}])
 
 
+def test_provenances_that_differ_in_time_only_are_kept_once(tmp_path):
+    path = tmp_path / "rows.json"
+    for commit, utc in (("c", "1"), ("c", "2"), ("d", "3"), ("c", "4"), ("d", "5")):
+        rows = Rows(path, {}, {"utc": utc, "commit": commit}, again=False)
+        rows.once({"workload": utc}, dict)
+    stored = json.loads(path.read_text())
+    assert stored["provenance"] == {"utc": "5", "commit": "d"}
+    assert [(p["commit"], p["utc"]) for p in stored["resumed"]] == [("c", "1"), ("d", "3")]
+
+
 def test_a_row_may_tell_its_own_seconds(tmp_path):
     rows = Rows(tmp_path / "rows.json", {}, {}, again=False)
     rows.once({"workload": "a"}, lambda: {"seconds": 42.0})

@@ -12,6 +12,7 @@ from kt_lab.landscape import load_landscape
 from kt_lab.prior import Prior, PriorReading
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
+from kt_lab.search import scout as scout_module
 from kt_lab.search.conformance import check_searcher
 from kt_lab.search.conformance_cases import (
     bowl,
@@ -24,7 +25,7 @@ from kt_lab.search.conformance_cases import (
 )
 from kt_lab.search.features import Features
 from kt_lab.search.neighbourhood import mutated_rows
-from kt_lab.search.posterior import Posterior, Scales, _loss, log_improvement
+from kt_lab.search.posterior import Posterior, Scales, _loss, held, log_improvement
 from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Measurement, Proposal, Trial
 from kt_lab.tune import tune
@@ -195,6 +196,33 @@ def test_what_is_under_way_lowers_the_deviation_and_leaves_the_mean():
     assert after == pytest.approx(mean)
     assert (told.deviation() <= before + 1e-12).all()
     assert told.deviation()[3] < 0.5 * before[3]
+
+
+def test_a_model_of_many_readings_holds_the_best_what_is_under_way_and_some_others():
+    y = np.random.default_rng(0).permutation(np.arange(100.0))
+    y[7] = np.nan
+    kept = held(y, most=20, rng=np.random.default_rng(1))
+    assert len(set(kept)) == 20
+    assert 7 in kept
+    assert set(np.argsort(y)[:9]) <= set(kept)
+    assert max(y[kept[10:]]) > 50  # what is slow is remembered as well
+    assert held(y[:20], most=20, rng=None).tolist() == list(range(20))
+
+
+def test_two_quantities_are_predicted_as_each_by_itself():
+    rng = np.random.default_rng(3)
+    x, pool = rng.random((30, 2)), rng.random((50, 2))
+    scales = Scales.of(np.arange(2), np.empty(0))
+    posterior = Posterior(scales, x[:28], pool)
+    for row in x[28:]:
+        posterior.add(row)
+    y = np.stack([np.sin(6 * x[:, 0]), (x[:, 1] > 0.5).astype(float)], axis=1)
+    y[[3, 29]] = np.nan
+    seen, mean = posterior.predict(y, centre=np.asarray([0.1, 0.7]))
+    for at, centre in enumerate((0.1, 0.7)):
+        alone = posterior.predict(y[:, at], centre=centre)
+        np.testing.assert_allclose(seen[:, at], alone[0], atol=1e-9)
+        np.testing.assert_allclose(mean[:, at], alone[1], atol=1e-9)
 
 
 def test_the_improvement_is_right_near_and_far():
@@ -393,6 +421,23 @@ def test_near_the_best_most_candidates_of_a_large_space_change_little():
 
     assert changed(1.0) <= 4
     assert changed(0.0) > 8
+
+
+def test_a_long_search_goes_on_with_the_readings_that_it_holds(monkeypatch):
+    monkeypatch.setattr(scout_module, "_HELD", 48)
+    space, rng = huge_space(), np.random.default_rng(0)
+    costs = [rng.exponential(size=p.cardinality) for p in space.parameters]
+
+    def evaluate(config):
+        cost = sum(table[at] for table, at in zip(costs, space.row(config), strict=True))
+        return Measurement("ok", samples_us=(10.0 * np.exp(cost),))
+
+    searcher = scout(space)
+    found = drive(searcher, evaluate, trials=240, batch=8)
+    assert len({p.config for p in found}) == 240
+    assert searcher._posterior.n <= 48 + 64
+    best = np.minimum.accumulate([evaluate(p.config).latency_us for p in found])
+    assert best[-1] < 0.9 * best[63]  # it still learns
 
 
 def test_a_space_that_is_not_listed_stands_on_main_effects_unless_told():
