@@ -10,6 +10,7 @@ import numpy as np
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence.playing import measured
+from kt_lab.evidence.resuming import short
 from kt_lab.programs.expert import expert_schedule
 from kt_lab.programs.operators import Operator, get_operator
 from kt_lab.runners.c import CRunner, Protocol
@@ -134,13 +135,12 @@ def measure_ceilings(
     fma = {"parts": 2 * threads, "steps": _STEPS, "lanes": _WIDTH, "chains": _CHAINS}
     work = 2 * 2 * threads * _STEPS * _WIDTH * _CHAINS
     asked = {"threads": threads, "protocol": protocol, "waits": waits}
-    return Ceilings(
-        threads,
-        size,
+    rates = (  # as they are stored, so that a floor of a stored row is the floor that was told
         copied / _best_us(_copy(), copy, (plain, f"{plain}; place z nt"), **asked) / 1e3,
         4 * rows["read"] * _ROW / _best_us(summing, read, (summed,), **asked) / 1e3,
         work / _best_us(_fma(), fma, (_FMA_SCHEDULE + parallel,), **asked) / 1e3,
     )
+    return Ceilings(threads, size, *map(short, rates))
 
 
 def _best_us(operator: Operator, extents, schedules, *, waits: Sequence[bool], **asked) -> float:

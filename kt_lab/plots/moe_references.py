@@ -41,8 +41,9 @@ def plot_references(table: pd.DataFrame) -> Figure:
         if np.isfinite(row.published_speedup):
             ax.plot([row.published_speedup], [y], ls="none", marker="x", color=INK, ms=4, mew=0.9)
     row_axis(ax, [f"{label(r.kernel)}, {shape(r.kernel, r.workload)}" for r in table.itertuples()])
-    known = table[list(_REFERENCES)].to_numpy(dtype=float)
-    set_ratio_axis(ax.xaxis, 0.85, np.nanmax(known) * 1.15, log=True)
+    known = table[[*_REFERENCES, "low", "high", "published_speedup"]].to_numpy(dtype=float)
+    low, high = np.nanmin(known) / 1.15, np.nanmax(known) * 1.15
+    set_ratio_axis(ax.xaxis, min(0.85, low), high, log=True)
     ax.axvline(1.0, color=QUIET, lw=0.8)
     fig.supxlabel("speedup of the pick from the expanded space")
     shown = [(n, look) for n, look in _REFERENCES.items() if table[n].notna().any()]

@@ -11,11 +11,12 @@
    standardised. A failure counts as a config that is slower than nine tenths of the others.
 3. Model: `kt_lab.search.posterior` over the columns of `kt_lab.search.features`. Every reading and
    every config under way counts at once, but of more than 512 readings the slower half is a
-   sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %. Of a prior's workloads with readings enough, the mean says what is
-   expected before anything is read, and each is a column by which that is put right
-   (`kt_lab.search.known`): they are believed as far as the readings agree with them. With
-   `effects`, as in a space of more than `pool` members, the process stands on a sum of one curve
-   per parameter and quantity, which few readings suffice to see.
+   sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %. Of a
+   prior's workloads with readings enough, the mean says what is expected before anything is read,
+   and each is a column by which that is put right (`kt_lab.search.known`): they are believed as
+   far as the readings agree with them. With `effects`, as in a space of more than `pool` members,
+   the process stands on a sum of one curve per parameter and quantity, which few readings suffice
+   to see.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more

@@ -59,6 +59,17 @@ def test_a_figure_is_drawn_from_what_was_saved_at_any_width(draw, name, tmp_path
         assert_within_the_page(PLOTS[name](*points.values()))
 
 
+def test_what_is_slower_than_a_reference_is_drawn_as_well(draw):
+    points = draw("references").points.copy()
+    points.loc[points.index[0], ["over_single", "low", "high"]] = 0.4
+    points.loc[points.index[1], ["over_compiled", "published_speedup"]] = 0.5, 0.3
+    (ax, *_) = moe_references.plot_references(points).axes
+    left, right = ax.get_xlim()
+    assert {0.3, 0.4, 0.5} <= {x for line in ax.lines for x in line.get_xdata()}
+    assert left < 0.3
+    assert right > points["over_eager"].max()
+
+
 def test_a_family_that_nobody_knew_is_drawn_beside_the_others(noisy):
     losses = held_out.losses(noisy)
     losses = losses.assign(tuned=losses["tuned"].replace("Llama 4", "somebody's"))
