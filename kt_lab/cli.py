@@ -20,7 +20,7 @@ COMMANDS = {
     "list": ("kt_lab.commands.listing", "what ships: kernels, workloads, searchers, landscapes"),
     "inspect": ("kt_lab.commands.inspect", "what configs compile to, without a GPU"),
     "doctor": ("kt_lab.commands.doctor", "what is installed, what is missing, how to mend it"),
-    "datasheet": ("kt_lab.commands.datasheet", "facts of every recorded landscape"),
+    "datasheet": ("kt_lab.commands.datasheet", "writes the pages' tables from what is stored"),
     "study": ("kt_lab.commands.study", "runs a stored study by replay"),
     "compare": ("kt_lab.commands.compare", "compares searchers by replay, or a stored study"),
     "figures": ("kt_lab.commands.figures", "draws the headline study from its stored runs"),

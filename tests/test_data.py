@@ -8,23 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kt_lab.datasheet import (
-    BEGIN,
-    END,
-    KERNELS_BEGIN,
-    KERNELS_END,
-    datasheet,
-    kernels_table,
-    markdown,
-)
-from kt_lab.evidence import cold, dojo_words
-from kt_lab.evidence import readme as evidence
 from kt_lab.experiment import compare_cell
 from kt_lab.kernels import get_kernel, get_workload, workloads
 from kt_lab.kernels.moe_spaces import PUBLISHED as MOE
 from kt_lab.landscape import Landscape, data_directory, landscapes
 from kt_lab.store.tables import read_table
-from kt_lab.studies import KERNELS, LANES, field, headline, load_field, load_study, load_tuned
+from kt_lab.studies import KERNELS, LANES, field, headline, load_field, load_study
 from kt_lab.study import ratio_tables
 from kt_lab.transfer import earlier_path, earlier_runs
 
@@ -102,16 +91,6 @@ def test_data_stays_small():
     assert max(p.stat().st_size for p in files) < 10 * 2**20
 
 
-@pytest.fixture(scope="module")
-def sheet():
-    return datasheet()
-
-
-def test_the_datasheet_is_what_the_data_says(sheet):
-    text = (data_directory() / "README.md").read_text(encoding="utf-8")
-    assert text.partition(BEGIN)[2].partition(END)[0].strip() == markdown(sheet)
-
-
 def test_the_best_configs_beat_the_latencies_they_were_asked_to_beat():
     # Helion 1.4 on an H200: softmax 7.2 us (quick effort), int4_gemm 60.6 us
     best = {e.workload: Landscape.load(e.path).optimum_us for e in ENTRIES if e.gpu == "h200"}
@@ -133,45 +112,14 @@ def geomeans():
 
 def test_every_ratio_in_the_readme_is_recomputed_from_its_runs(geomeans):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for begin, end in (
-        (evidence.FIELD_BEGIN, evidence.FIELD_END),
-        (evidence.TUNED_BEGIN, evidence.TUNED_END),
-        (dojo_words.BEGIN, dojo_words.END),  # see tests/evidence/test_dojo.py
-        (cold.BEGIN, cold.END),  # see tests/evidence/test_cold.py
-    ):
-        before, _, after = text.partition(begin)
-        text = before + after.partition(end)[2]
     published = re.findall(r"[\d.∞]+ \[[\d.]+, [\d.∞]+\]", text)
     assert len(published) >= 12
     assert set(published) <= set(geomeans.values())
 
 
-def test_the_table_of_kernels_in_the_readme_is_what_the_data_says(sheet):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    told = text.partition(KERNELS_BEGIN)[2].partition(KERNELS_END)[0].strip()
-    assert told == kernels_table(sheet)
-
-
-def test_the_account_of_the_evidence_is_what_was_stored():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert text.partition(evidence.BEGIN)[2].partition(evidence.END)[0].strip() == evidence.block()
-
-
 @pytest.fixture(scope="module")
 def field_runs():
     return load_field()
-
-
-def test_the_table_of_the_field_is_recomputed_from_its_runs(field_runs):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    told = text.partition(evidence.FIELD_BEGIN)[2].partition(evidence.FIELD_END)[0].strip()
-    assert told == evidence.field_block(field_runs)
-
-
-def test_the_table_of_tuned_options_is_recomputed_from_its_runs(field_runs):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    told = text.partition(evidence.TUNED_BEGIN)[2].partition(evidence.TUNED_END)[0].strip()
-    assert told == evidence.tuned_block(field_runs, load_tuned())
 
 
 # Whose choices do not hang on the last bit of a sum, which is another on another processor.

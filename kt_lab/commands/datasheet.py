@@ -1,50 +1,39 @@
-"""kt-lab datasheet: write the tables of recorded landscapes into the texts, from the data."""
+"""kt-lab datasheet: write the tables of recordings and of stored results into the pages."""
 
 import argparse
 from pathlib import Path
 
 import pandas as pd
 
-from kt_lab.datasheet import (
-    BEGIN,
-    END,
-    KERNELS_BEGIN,
-    KERNELS_END,
-    datasheet,
-    kernels_table,
-    markdown,
-)
-from kt_lab.errors import StoreError
+from kt_lab.datasheet import BEGIN, END, datasheet, markdown
+from kt_lab.evidence import pages
 from kt_lab.landscape import data_directory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds where the text is, and whether to look only."""
     parser.add_argument(
-        "--file", type=Path, default=None, help="default: data/README.md, and README.md's summary"
+        "--file",
+        type=Path,
+        default=None,
+        help=f"only the landscapes, into this one; default: {', '.join(pages.tables())}",
     )
     parser.add_argument("--show", action="store_true", help="print the table, write nothing")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces what stands between the marks of the files by fresh tables."""
-    table = datasheet()
+    """Replaces what stands between the marks of the pages by fresh tables."""
     if args.show:
         with pd.option_context("display.width", 250, "display.max_columns", 50):
-            print(table.round(4).to_string(index=False))
+            print(datasheet().round(4).to_string(index=False))
         return 0
-    path = args.file or data_directory() / "README.md"
-    _replace(path, BEGIN, END, markdown(table))
-    if args.file is None:
-        front = data_directory().parent / "README.md"
-        _replace(front, KERNELS_BEGIN, KERNELS_END, kernels_table(table))
-    print(f"wrote {len(table)} landscapes into {path}")
+    if args.file is not None:
+        table = datasheet()
+        text = args.file.read_text(encoding="utf-8")
+        anew = pages.rewritten(text, {(BEGIN, END): markdown(table)})
+        args.file.write_text(anew, encoding="utf-8")
+        print(f"wrote {len(table)} landscapes into {args.file}")
+        return 0
+    changed = pages.write(data_directory().parent)
+    print("\n".join(f"wrote {path}" for path in changed) or "every page tells what is stored")
     return 0
-
-
-def _replace(path: Path, begin: str, end: str, text: str) -> None:
-    before, found, rest = path.read_text(encoding="utf-8").partition(begin)
-    _, ended, after = rest.partition(end)
-    if not found or not ended:
-        raise StoreError(f"{path.name} must hold the marks {begin} and {end}, got neither or one")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The README's tables of cold searches, made from what is stored."""
+"""RESULTS.md's tables of cold searches, made from what is stored."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def block(
     other_tuners: Mapping[str, Any],
     exhausted: Mapping[str, Any],
 ) -> str:
-    """Returns the README's tables as Markdown.
+    """Returns the tables of RESULTS.md as Markdown.
 
     Args:
         held_out: What the command stores.

@@ -1,4 +1,4 @@
-"""The README's account of the dojo, written from data/evidence alone."""
+"""The account in RESULTS.md of the dojo, written from data/evidence alone."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def dojo_block(
     encoders: Mapping[str, Any] | None = None,
     longer: Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns the README's block of programs as Markdown.
+    """Returns RESULTS.md's block of programs as Markdown.
 
     Args:
         comparison: The stored result of `kt-lab evidence dojo`, or None.

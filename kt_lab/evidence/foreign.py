@@ -92,7 +92,7 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def report(result: Mapping[str, Any]) -> str:
-    """Returns the tables for people, and for the README: Markdown, one per landscape."""
+    """Returns the tables for people, and for RESULTS.md: Markdown, one per landscape."""
     points, parts = table(result), []
     budgets = [b for b in BUDGETS if b <= result["trials"]]
     for row in result["rows"]:

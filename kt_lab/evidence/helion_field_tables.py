@@ -131,7 +131,7 @@ def field_ratios(
 
 
 def field_lines(result: Mapping[str, Any], *, about: bool = True) -> list[str]:
-    """Returns the README's lines, with or without how it was measured."""
+    """Returns the lines of RESULTS.md, with or without how it was measured."""
     efforts = [e for e in EFFORTS if len(field_runs(result, effort=e))]
     lines = [_about(result)] if about else []
     for effort in efforts:

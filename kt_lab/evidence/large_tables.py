@@ -92,7 +92,7 @@ def large_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFram
 
 
 def large_lines(result: Mapping[str, Any], judged: Mapping[str, Any] | None = None) -> list[str]:
-    """Returns the README's lines.
+    """Returns the lines of RESULTS.md.
 
     Args:
         result: Of `kt-lab evidence large`, stored.

@@ -47,7 +47,7 @@ def live_table(result: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def live_lines(result: Mapping[str, Any]) -> list[str]:
-    """Returns the README's lines of live searches beside Helion."""
+    """Returns the lines of RESULTS.md of live searches beside Helion."""
     table = live_table(result)
     helion = next(s for s in result["steps"] if s["do"] == "helion" and s["ok"])["answer"]
     versions, searcher = helion["versions"], result["arguments"]["searcher"]

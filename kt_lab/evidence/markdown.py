@@ -1,4 +1,4 @@
-"""Pieces of Markdown that a page such as the README is made of."""
+"""Pieces of Markdown that a page such as RESULTS.md is made of."""
 
 from collections.abc import Iterable, Sequence
 

@@ -82,7 +82,7 @@ def longer_means(result: Mapping[str, Any], longer: Mapping[str, Any]) -> list[d
 
 
 def longer_lines(result: Mapping[str, Any], longer: Mapping[str, Any]) -> str:
-    """Returns the README's lines as Markdown."""
+    """Returns the lines of RESULTS.md as Markdown."""
     trials, more = result["trials"], longer["trials"]
     told = "; ".join(_told(mean, trials, more) for mean in longer_means(result, longer))
     said = (

@@ -12,9 +12,8 @@ import pytest
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence import ceilings, dojo, players, torch_paths
-from kt_lab.evidence.dojo_figures import stored
 from kt_lab.evidence.dojo_tables import best_so_far, means, merged, players_table, ratios
-from kt_lab.evidence.dojo_words import BEGIN, END, dojo_block
+from kt_lab.evidence.dojo_words import dojo_block
 from kt_lab.evidence.playing import open_field, play, sized
 from kt_lab.evidence.resuming import Rows
 from kt_lab.evidence.tvm import summary
@@ -22,7 +21,6 @@ from kt_lab.programs.operators import operators
 from kt_lab.runners.c import CRunner, Protocol
 from kt_lab.trial import Measurement
 from tests.dojo_rows import dojo_row, players_row
-from tests.project.source_tree import ROOT
 
 
 def asked(piece, out, *arguments):
@@ -235,15 +233,7 @@ def test_curves_are_read_at_powers_of_two_and_keep_what_they_have():
     assert math.isinf(table["random", 1])
 
 
-def test_the_readme_says_what_was_measured():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    told = readme.partition(BEGIN)[2].partition(END)[0].strip()
-    pieces = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
-    found = [stored(piece) for piece in (*pieces, "learners-encoders", "tvm-256")]
-    assert told == dojo_block(*found)
-
-
-def test_the_readme_would_tell_ratios_times_and_players():
+def test_the_page_would_tell_ratios_times_and_players():
     rows = [dojo_row("softmax", best=1.0, eager=2.0), dojo_row("multiply", best=2.0, eager=1.0)]
     machine = {"cpu": "a CPU", "cores": 2}
     rows[0]["torch"] = "2.13"
@@ -261,7 +251,7 @@ def test_the_readme_would_tell_ratios_times_and_players():
     assert "| Expert pass | 1.00 (1.00 to 1.00) |" in text
 
 
-def test_the_readme_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
+def test_the_page_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
     machine = {"cpu": "a CPU", "cores": 2}
     rows = [players_row("dqn", 0, [8.0, 4.0]), players_row("max_q_dqn", 0, [2.0])]
     rows = [row | {"part": "curves"} for row in rows] + [{"part": "training"}]

@@ -7,7 +7,6 @@ import pytest
 
 from kt_lab.evidence import in_short
 from kt_lab.landscape import data_directory
-from tests.project.source_tree import ROOT
 
 
 @pytest.fixture
@@ -23,12 +22,6 @@ def change(folder, name, change_):
     result = json.loads(path.read_text())
     change_(result)
     path.write_text(json.dumps(result))
-
-
-def test_the_readme_begins_with_what_is_stored():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    told = readme.partition(in_short.BEGIN)[2].partition(in_short.END)[0].strip()
-    assert told == in_short.block()
 
 
 def test_a_win_over_tvm_is_claimed_only_of_enough_programs(stored):

@@ -1,4 +1,4 @@
-"""Rows of the README's table of evidence: claim, what was measured, command."""
+"""Rows of RESULTS.md's table of evidence: claim, what was measured, command."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

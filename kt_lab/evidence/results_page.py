@@ -1,4 +1,4 @@
-"""The README's account of the stored evidence, written from data/evidence alone."""
+"""The account in RESULTS.md of the stored evidence, written from data/evidence alone."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from kt_lab.evidence.helion_tables import ratios
 from kt_lab.evidence.large_tables import large_lines
 from kt_lab.evidence.live_tables import live_lines
 from kt_lab.evidence.markdown import folded, grid
-from kt_lab.evidence.readme_rows import (
+from kt_lab.evidence.results_rows import (
     flush,
     fuzzing,
     near,
@@ -42,7 +42,7 @@ _BUDGETS = (25, 50, 100, None)
 
 
 def block(directory: Path | None = None) -> str:
-    """Returns the README's block of evidence as Markdown.
+    """Returns RESULTS.md's block of evidence as Markdown.
 
     Args:
         directory: Folder of the stored results; None: data/evidence.
@@ -82,7 +82,7 @@ def block(directory: Path | None = None) -> str:
 
 
 def field_block(runs: pd.DataFrame) -> str:
-    """Returns the README's table of the stored field as Markdown.
+    """Returns RESULTS.md's table of the stored field as Markdown.
 
     Args:
         runs: From `kt_lab.studies.load_field`.
@@ -105,7 +105,7 @@ def field_block(runs: pd.DataFrame) -> str:
 
 
 def tuned_block(field_runs: pd.DataFrame, tuned_runs: pd.DataFrame) -> str:
-    """Returns the README's table of default beside tuned options as Markdown.
+    """Returns RESULTS.md's table of default beside tuned options as Markdown.
 
     Args:
         field_runs: From `kt_lab.studies.load_field`.

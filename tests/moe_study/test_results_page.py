@@ -1,4 +1,4 @@
-"""What the README says of the study, held by the recordings."""
+"""What RESULTS.md says of the study, held by the recordings."""
 
 from pathlib import Path
 
@@ -8,7 +8,9 @@ from kt_lab.kernels import get_workload, moe_weights
 from kt_lab.moe_study import recorded, sharing
 from kt_lab.roofline import roofline
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+RESULTS = (Path(__file__).resolve().parents[2] / "notebooks" / "RESULTS.md").read_text(
+    encoding="utf-8"
+)
 
 
 @pytest.fixture(scope="module")
@@ -16,11 +18,11 @@ def found():
     return recorded.open_study()
 
 
-def test_what_is_left_of_a_shared_key_is_as_the_readme_says(found):
+def test_what_is_left_of_a_shared_key_is_as_the_page_says(found):
     table = sharing.compared_keys(found)
     mended = table[table["key"] == "mended"]
     assert mended["kernel"].nunique() == len(sharing.KEYS)
-    assert f"groups for one, costs up to {100 * mended['worst'].max():.0f} %." in README
+    assert f"groups for one, costs up to {100 * mended['worst'].max():.0f} %." in RESULTS
 
 
 def test_the_share_of_an_input_that_is_read_twice_is_told_counted_once(found):
@@ -33,5 +35,5 @@ def test_the_share_of_an_input_that_is_read_twice_is_told_counted_once(found):
             share = twice.share(landscape.optimum_us)
             shares[landscape.workload] = share, once * share
     best = max(shares.values())
-    assert f"| `moe_weights_reduction` | {len(shares)} | 10,152 |  |  | {best[0]:.0%} |" in README
-    assert f"counted once, its best share is {100 * best[1]:.0f} %." in README
+    assert f"| `moe_weights_reduction` | {len(shares)} | 10,152 |  |  | {best[0]:.0%} |" in RESULTS
+    assert f"counted once, its best share is {100 * best[1]:.0f} %." in RESULTS
