@@ -68,8 +68,8 @@ class Rows:
 
     Attributes:
         result: Facts, `provenance`, `rows`, each with its key, and, where rows were kept,
-            `resumed`: the provenances that they were measured with, those that differ in time only
-        once, with the first time; what the file holds.
+            `resumed`: the provenances that they were measured with, once where only the time
+            differs, with the first time; what the file holds.
     """
 
     def __init__(
