@@ -1,9 +1,11 @@
 """What the stored studies show: levels, ratio tables, and the figures drawn from them."""
 
 import random
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,12 @@ from kt_lab.runners.replay import judged_us
 from kt_lab.studies import GPU, LANES, NAMED, REFERENCE, WORKLOADS
 
 VENUE = "icml"
+BY_CPU = ("tpe", "optuna")
+"""Searchers, and variants named after them, whose later trials may differ between CPUs.
+
+Optuna sorts its observations without keeping the order of equal ones, and numpy's order of these
+follows from the CPU's vector instructions (seen from about 270 trials on)."""
+_CAPTION = "max-width: 60em; font-size: 85%; line-height: 1.35; opacity: 0.8"
 _MOST_BARS = 8  # searchers beside the reference that grouped bars can tell apart
 _MOST_NARROW = 6  # searchers whose legend leaves room for a plot in one column
 
@@ -50,9 +58,17 @@ class Drawing:
             caption=self.caption,
         )
 
-    def _repr_png_(self) -> bytes:
-        """Shows the figure where a notebook cell ends with it."""
-        return plots.png_bytes(self.figure)
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """Shows the figure over its caption where a notebook cell ends with it."""
+        png = b64encode(plots.png_bytes(self.figure)).decode()
+        told = escape(self.caption)
+        shown = f'<img src="data:image/png;base64,{png}" alt="{told}"/>'
+        under = f'<figcaption style="{_CAPTION}">{told}</figcaption>'
+        return {
+            "text/html": f"<figure>{shown}{under}</figure>",
+            "image/png": png,
+            "text/plain": self.caption,
+        }
 
 
 def spot_check(
@@ -72,6 +88,17 @@ def spot_check(
         f"{c.workload} {c.searcher} lanes={c.lanes} seed={c.seed}": compare_cell(runs, c)
         for c in chosen
     }
+
+
+def apart(checked: Mapping[str, list[str]]) -> tuple[list[str], list[str]]:
+    """Returns the checked runs that differ and must not, and those that another CPU excuses.
+
+    Args:
+        checked: From `spot_check`, or `kt_lab.artifact.replay_runs`.
+    """
+    bad = [run for run, columns in checked.items() if columns]
+    excused = [run for run in bad if run.split()[1].startswith(BY_CPU)]
+    return [run for run in bad if run not in excused], excused
 
 
 def find(workload: str | Landscape, *, gpu: str | None = GPU) -> Landscape:

@@ -1,5 +1,7 @@
 """What a newcomer copies from the README and from notebook 04 runs."""
 
+import ast
+import inspect
 import json
 import re
 import subprocess
@@ -7,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from kt_lab import tune_live
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCED = re.compile(r"```python\n(.+?)```", re.DOTALL)
@@ -53,3 +57,11 @@ def test_a_kernel_of_ones_own_is_captured_as_it_is_written(copied, tmp_path):
     assert last.startswith((ON_A_GPU, "TunerPanel("))
     told = run("\n".join([*code, "print(kernel.workloads[0].key)"]), tmp_path)
     assert told.strip() == f"sigmoid/{2**24}"
+
+
+def test_the_call_that_notebook_04_names_is_one():
+    text = (ROOT / "notebooks" / "04_tune_live.ipynb").read_text("utf-8")
+    (call,) = re.findall(r"`(kt_lab\.tune_live\(.+?\))`", text)
+    made = ast.parse(call, mode="eval").body
+    asked = inspect.signature(tune_live)
+    asked.bind(*made.args, **{keyword.arg: keyword.value for keyword in made.keywords})
