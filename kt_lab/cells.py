@@ -16,7 +16,7 @@ from kt_lab.prior import Prior
 from kt_lab.runners.replay import ReplayRunner, judged_us, timing_costs_s
 from kt_lab.search import get_searcher
 from kt_lab.space import ParameterSpace
-from kt_lab.trial import History
+from kt_lab.trial import Config, History
 from kt_lab.tune import tune
 
 CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
@@ -110,11 +110,18 @@ def history_table(
             live run, where nothing is known but the readings.
 
     Returns:
+        `config` is the position in the space, as the measurements' info["config"] tell it; if any
+        does not (a SyntheticRunner's, some live ones), the configs of the history are numbered
+        from 0, and `judged_us` is null.
         `generation` and `predicted` are the proposal's (rounded to five digits: the last bits
         differ between machines); `twin`: its samples were taken over from an identical launch.
     """
     said = [t.proposal.predicted for t in history]
     at = np.asarray([t.measurement.info.get("config", -1) for t in history], dtype=np.int32)
+    if (at < 0).any():
+        numbers: dict[Config, int] = {}
+        at[:] = [numbers.setdefault(t.config, len(numbers)) for t in history]
+        judged_us = None
     known = np.full(len(at), np.nan) if judged_us is None else judged_us[at]
     return pd.DataFrame(
         {

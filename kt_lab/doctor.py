@@ -175,5 +175,6 @@ def _landscapes() -> Iterator[Check]:
         yield Check("landscapes", _EVERYTHING, False, None, fix)
         return
     gpus = ", ".join(sorted({entry.gpu for entry in found}))
-    text = f"{len(found)} of {len({e.workload for e in found})} workloads on {gpus}"
+    workloads = len({entry.workload for entry in found})
+    text = f"{len(found)} landscapes of {workloads} workloads on {gpus}"
     yield Check("landscapes", _EVERYTHING, True, f"{text}, {configs:,} configs")

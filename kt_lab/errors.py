@@ -2,7 +2,11 @@
 
 import copyreg
 import difflib
+import re
 from collections.abc import Iterable
+
+_MANY = 12  # more names are not told one by one
+_LISTED = ("kernel", "searcher", "workload")  # by kt-lab list
 
 
 class KtLabError(Exception):
@@ -54,19 +58,29 @@ class UnknownName(UsageError):
         Args:
             kind: What was looked up, in the singular ("searcher", "option of lfbo_pattern").
             name: The name that was given.
-            known: Every name that would have been accepted.
+            known: Every name that would have been accepted; all are told if they are few.
         """
-        known = sorted(known)
-        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        super().__init__(
-            f"{kind} must be one of the known names, got {name!r}; {hint}"
-            f"known: {', '.join(known) if known else 'none'}"
-        )
+        known = sorted(known, key=_natural)
+        told, hint = f"known: {', '.join(known) or 'none'}", did_you_mean(name, known)
+        if len(known) > _MANY:
+            some = "" if hint else f", such as {', '.join(known[:3])}"
+            told = f"{len(known)} are known{f': kt-lab list {kind}s' if kind in _LISTED else some}"
+        super().__init__(f"{kind} must be one of the known names, got {name!r}; {hint}{told}")
 
     def __reduce__(self):
         """Is pickled with its message: a process of a pool must be able to hand it on."""
         return copyreg.__newobj__, (type(self), *self.args)
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Returns a question with the nearest of some names, and a space; nothing if none is near."""
+    near = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+
+
+def _natural(name: str) -> list:
+    """Sorts names by the numbers in them: 2 before 16."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def require_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:

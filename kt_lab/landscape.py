@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kt_lab.errors import LandscapeError, UnrecordedConfig
+from kt_lab.errors import LandscapeError, UnrecordedConfig, did_you_mean
 from kt_lab.manifests import check_columns, read_manifest, recorded_rows, unreadable
 from kt_lab.space import ParameterSpace
 from kt_lab.ticks import read_table, write_table
@@ -204,18 +204,14 @@ class Landscape:
     def save(self, path: Path) -> Path:
         """Writes <path>.parquet and <path>.json by atomic replacement; returns the former."""
         frame = self.table.reset_index(drop=True)
-        arrays: dict[str, pa.Array] = {}
-        for name in self.space.names:
-            arrays[f"p_{name}"] = pa.array(frame[f"p_{name}"], pa.int16())
-        for name in _TEXTS:
-            arrays[name] = pa.array(frame[name].astype(str)).dictionary_encode()
+        arrays = {f"p_{n}": pa.array(frame[f"p_{n}"], pa.int16()) for n in self.space.names}
+        arrays |= {n: pa.array(frame[n].astype(str)).dictionary_encode() for n in _TEXTS}
         if "device" in frame:  # of several GPUs
             arrays["device"] = pa.array(frame["device"].astype(object)).dictionary_encode()
-        for name, dtype in _FACTS.items():
-            arrays[name] = pa.array(frame[name].astype(dtype), from_pandas=True)
+        arrays |= {n: pa.array(frame[n].astype(d), from_pandas=True) for n, d in _FACTS.items()}
         arrays["samples_us"] = pa.array(frame["samples_us"].map(list), pa.list_(pa.float32()))
         arrays["visit"] = pa.array(frame["visit"].map(list), pa.list_(pa.int8()))
-        target = Path(path).with_suffix(".parquet")
+        target = table_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(".parquet.partial")
         write_table(arrays, partial)
@@ -235,7 +231,7 @@ class Landscape:
         Raises:
             LandscapeError: A file is missing, truncated, foreign or of another schema.
         """
-        path = Path(path).with_suffix(".parquet")
+        path = table_path(path)
         try:
             manifest = read_manifest(path.with_suffix(".json"))
             raw = path.read_bytes()
@@ -259,6 +255,13 @@ class Landscape:
         return cls(table, manifest)
 
 
+def table_path(path: Path | str) -> Path:
+    """Returns <path>.parquet; of a path's dots only a final .parquet or .json is a suffix."""
+    path = Path(path)
+    stem = path.stem if path.suffix in (".parquet", ".json") else path.name
+    return path.with_name(f"{stem}.parquet")
+
+
 @dataclass(frozen=True, slots=True)
 class LandscapeEntry:
     """One landscape on disk, known without reading its table."""
@@ -279,12 +282,10 @@ def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
     """Lists the shipped landscapes by kernel, workload and GPU, REFERENCE_GPU first."""
     root = root or data_directory() / "landscapes"
     found = []
-    for manifest_path in sorted(root.glob("*/*/*.json")):
-        facts = read_manifest(manifest_path)
-        path, configs = manifest_path.with_suffix(".parquet"), facts.get("configs", 0)
-        found.append(
-            LandscapeEntry(facts["kernel"], facts["gpu"], facts["workload"], path, configs)
-        )
+    for path in sorted(root.glob("*/*/*.json")):
+        facts = read_manifest(path)
+        named = [facts[name] for name in ("kernel", "gpu", "workload")]
+        found.append(LandscapeEntry(*named, table_path(path), facts.get("configs", 0)))
     return sorted(found, key=lambda e: (e.kernel, e.workload, e.gpu != REFERENCE_GPU, e.gpu))
 
 
@@ -304,10 +305,11 @@ def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
     if len(found) > 1:
         found = [e for e in found if e.gpu == REFERENCE_GPU] or found
     if len(found) != 1:
-        known = ", ".join(sorted({f"{e.workload} ({e.gpu})" for e in entries})) or "none"
-        problem = "several; name one with gpu=" if found else "none"
+        gpus = ", ".join(e.gpu for e in entries if e.workload == workload)
+        near = did_you_mean(workload, {e.workload for e in entries})
+        hint = f"name one with gpu=: {gpus}; " if gpus else near
         raise LandscapeError(
-            f"workload {workload!r} on gpu {gpu!r} must name one landscape, got {problem}; "
-            f"recorded: {known}"
+            f"workload {workload!r}{f' on gpu {gpu!r}' if gpu else ''} must name one landscape, "
+            f"got {'several' if found else 'none'}; {hint}kt-lab list landscapes tells all"
         )
     return Landscape.load(found[0].path)

@@ -23,7 +23,7 @@ class RowSpace:
         parameters: Sequence[Parameter],
         *,
         constraints: Sequence[Constraint] = (),
-        default: Mapping[str, Any],
+        default: Mapping[str, Any] | None = None,
         constants: Mapping[str, int | float | str | bool] | None = None,
     ):
         """Checks that the parts fit together; nothing is enumerated yet.
@@ -31,7 +31,7 @@ class RowSpace:
         Args:
             parameters: At least one, with distinct names.
             constraints: Over parameter names and constants.
-            default: A valid config: what the kernel runs without tuning.
+            default: A valid config: what the kernel runs without tuning; never left out.
             constants: Named values that constraints may use (the workload's extents).
 
         Raises:
@@ -39,7 +39,8 @@ class RowSpace:
                 the default is no member, or no config is valid.
         """
         self.parameters = tuple(parameters)
-        self.constraints = tuple(constraints)
+        one = isinstance(constraints, str) or not isinstance(constraints, Iterable)
+        self.constraints = (constraints,) if one else tuple(constraints)
         self.constants = dict(constants or {})
         self.names = tuple(p.name for p in self.parameters)
         self._check_names()
@@ -48,11 +49,15 @@ class RowSpace:
         strides = [math.prod(cards[i + 1 :]) for i in range(len(cards))]
         self._strides = np.asarray(strides, dtype=np.int64 if self.enumerable else object)
         self._columns = tuple(_column(p.values) for p in self.parameters)
-        self.default = self._check_default(default)
+        self.default = self._check_default(default or {})
 
     def _check_names(self) -> None:
         if not self.parameters:
             raise SpaceError("a space must have at least one parameter, got none")
+        for given in self.constraints:
+            if not isinstance(given, Constraint):
+                raise SpaceError("constraints must be a list of Constraint(name, expression), got "
+                                 f"{given!r}; write [Constraint('fits', 'M*N < 64')]")  # fmt: skip
         for kind, names in (
             ("parameters", self.names),
             ("constraints", [c.name for c in self.constraints]),

@@ -176,7 +176,10 @@ def supersedes(*, old: int | None, new: int) -> bool:
 
 
 class History(Sequence):
-    """The ordered trials of one run, and what stands out of them."""
+    """The ordered trials of one run, and what stands out of them.
+
+    `kt_lab.cells.history_table` makes it the tidy table that `kt_lab.stats` reads.
+    """
 
     def __init__(self, trials: Sequence[Trial] = ()):
         """Takes the trials in order of completion."""

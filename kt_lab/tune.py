@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kt_lab.budget import Budget, Spent
+from kt_lab.errors import UsageError
 from kt_lab.runners import Runner
 from kt_lab.trial import Config, History, Trial
 
@@ -39,6 +40,8 @@ def tune(
     measured: set[Config] = set()
     search_s = now = 0.0
     try:
+        if not hasattr(budget, "left"):
+            raise UsageError(f"budget must be a Budget, got {budget!r}; pass Budget(trials=50)")
         while True:
             left = budget.left(Spent(trials=len(asked), seconds=_machine_s(runner, search_s)))
             if runner.free and left.seconds > 0 and not searcher.done:

@@ -47,6 +47,13 @@ def test_a_workload_of_two_gpus_is_the_reference_gpus_unless_one_is_named():
     assert {recorded(key, other.gpu).gpu for key in other.workloads} == {"h100"}
 
 
+def test_names_are_stripped_and_hold_the_reference():
+    assert comparison.names_of(" random, pattern ,", reference="pattern") == ["random", "pattern"]
+    assert comparison.names_of("softmax/4096x640") == ["softmax/4096x640"]
+    with pytest.raises(UsageError, match=r"reference 'pattern'.* got random, tpe; add it to them"):
+        comparison.names_of("random,tpe", reference="pattern")
+
+
 def test_a_budget_table_gathers_the_statistics_of_the_whole_runs(runs, table):
     optima = comparison.optima_table(runs)
     for axis, budgets in (("spent_trials", (25, None)), ("elapsed_s", (0.2, 2.0))):
@@ -209,10 +216,28 @@ def test_the_command_reads_a_stored_study(capsys):
 
 
 @pytest.mark.parametrize(
+    ("searchers", "reference"),
+    [(["tpe", "random"], "tpe"), (["random", "pattern"], "pattern")],
+)
+@pytest.mark.parametrize("stored", [[], ["--study", "headline"]])
+def test_the_reference_is_pattern_search_or_the_first(
+    searchers, reference, stored, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        "kt_lab.commands.compare.table_text", lambda t: f"against {t.reference[0]}"
+    )
+    words = ["compare", "--searchers", *searchers, "--workloads", WORKLOADS[0], *stored]
+    assert main(words + ([] if stored else ["--seeds", "2", "--trials", "12"])) == 0
+    assert capsys.readouterr().out.endswith(f"against {reference}\n")
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--searchers", "pattern", "lfbo_tre"], "did you mean 'lfbo_tree'"),
-        (["--searchers", "random", "tpe"], "needs its reference and at least one other"),
+        (["--searchers", "random", "patern"], "did you mean 'pattern'"),
+        (["--searchers", "random"], "needs its reference and at least one other"),
+        (["--searchers", "random", "tpe", "--reference", "scout"], "random, tpe and reference"),
         (["--workloads", "softmx"], "did you mean 'softmax'"),
         (["--workloads", "absent.parquet"], "must be a Parquet file"),
         (["--study", "headline"], "a stored study has its own --trials, --seeds"),

@@ -134,6 +134,14 @@ def test_the_gpu_is_named_or_missed_without_an_error(monkeypatch, module, ok, fo
     assert (check.ok, check.found) == (ok, found)
 
 
+def test_landscapes_and_workloads_are_counted_apart(monkeypatch):
+    found = [("a/1", "h100"), ("a/1", "h200"), ("a/2", "h200")]
+    entries = [SimpleNamespace(workload=key, gpu=gpu, configs=500) for key, gpu in found]
+    monkeypatch.setattr("kt_lab.landscape.landscapes", lambda: entries)
+    told = by_name(diagnose())["landscapes"].found
+    assert told == "3 landscapes of 2 workloads on h100, h200, 1,500 configs"
+
+
 def test_broken_landscapes_are_reported(monkeypatch):
     def landscapes():
         raise LandscapeError("a manifest must hold kernel")

@@ -97,10 +97,13 @@ def test_a_shipped_kernel_is_right_on_its_small_workload():
     assert found["status"].tolist() == ["wrong_result"], "no result can be nearer than that"
 
 
-def test_small_workloads_are_small_and_within_the_original():
+@pytest.mark.parametrize("points", [2**14, 2**16])
+def test_small_workloads_are_small_and_within_the_original(points):
     for kernel in kernels.kernels():
-        small, first = small_workload(kernel), kernel.workloads[0]
-        assert math.prod(small.extents.values()) <= 2**14
+        small, first = small_workload(kernel, points=points), kernel.workloads[0]
+        assert math.prod(small.extents.values()) <= points
+        cut = [v for n, v in small.extents.items() if v < first.extents[n]]
+        assert not any(v % 4 for v in cut), "operands are packed by four"
         assert small.extents.keys() == first.extents.keys()
         assert all(1 <= v <= first.extents[n] for n, v in small.extents.items())
         assert kernel.space(small).size >= 1

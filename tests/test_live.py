@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from kt_lab import transfer
+from kt_lab import cli, transfer
 from kt_lab.budget import Budget
 from kt_lab.commands import recheck as recheck_command
 from kt_lab.commands import tune as tune_command
@@ -147,6 +147,19 @@ def test_the_command_tells_what_it_knows_and_searches_cold_where_that_is_nothing
     assert "know" not in capsys.readouterr().out
 
 
+def test_the_command_without_a_gpu_is_one_plain_sentence(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
+    services = fakes.SERVICES | {"timing": f"{fakes.__name__}:no_gpu"}
+    opened = partial(GpuRunner, kernel=fakes.CALM, services=services, compile_workers=2)
+    monkeypatch.setattr(tune_command, "GpuRunner", lambda _, **__: opened(fakes.WORKLOAD))
+    for arch, said in ((None, "tuning needs a GPU, got no GPU with index 0; "), ("sm_90", "here")):
+        monkeypatch.setattr(tune_command, "gpu_arch", lambda _, arch=arch: arch)
+        assert cli.main(["tune", "fake/16"]) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert ("RuntimeError" in told) == (arch is not None), "what fails is told where one is"
+
+
 def test_ctrl_c_keeps_and_stores_the_best_so_far(runner, tmp_path):
     def interrupt(trial):
         if trial.number == 9:
@@ -174,6 +187,9 @@ def test_a_second_run_on_an_open_runner_has_a_clock_of_its_own(runner, tmp_path)
 def test_recheck_wants_a_winner_that_is_stored(tmp_path):
     args = type("Args", (), {"workloads": ["softmax/9"], "gpu": None, "directory": tmp_path})
     with pytest.raises(StoreError, match="softmax/9"):
+        recheck_command.run(args)
+    args.workloads = []
+    with pytest.raises(StoreError, match="got none; stored: none; kt-lab tune stores"):
         recheck_command.run(args)
 
 

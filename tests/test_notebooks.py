@@ -141,6 +141,10 @@ TOLD = {
     "03_landscape_atlas.ipynb": [
         ["rank_distance", "softmax/4096x640", "softmax/256x128256"],
     ],
+    "05_compare_searchers.ipynb": [
+        ["latency / optimum [95%]", "100 trials", "p over kernels (Holm)", "P(best)", "5 s"],
+        ["latency, events", "latency, graph", "wall_clock", "n_success"],
+    ],
     "06_write_your_own_searcher.ipynb": [
         [*(check.__name__ for check in CHECKS), "<td>kept</td>"],
         ["it raised TypeError", "must not draw from global random"],
@@ -149,7 +153,8 @@ TOLD = {
         ["published_speedup", "moe_weights_reduction", "16x8192x5120"],
         ["one for all", "mended", "worst_on"],
         ["entropy_bits", "8, distinct", "another visit"],
-        ["#4024, text", "verdict", "about 15 % slower on DeepSeek shapes"],
+        ["#4024, text", "verdict", "about 15 % slower on DeepSeek shapes", "in the median"],
+        ["guarded_regressions", "<td>all "],
     ],
     "08_program_dojo.ipynb": [
         ["legal moves", "vectorise"],
@@ -159,7 +164,7 @@ TOLD = {
     ],
     "09_transfer_and_warm_start.ipynb": [
         ["in_space", "rope/64x1x28x4x128"],
-        ["misled", "shapes", "twin", "budget"],
+        ["misled", "shapes", "twin", "budget", "landscapes"],
         ["near_listed", "near_misled", "landscapes"],
         ["known", "nothing", "nearby"],
         ["after_25", "sources"],

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kt_lab.budget import Budget
-from kt_lab.errors import UnrecordedConfig
+from kt_lab.errors import UnrecordedConfig, UsageError
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import Proposal
@@ -99,4 +99,11 @@ def test_an_error_of_the_runner_still_closes_the_searcher():
     searcher = Script(0)
     with pytest.raises(UnrecordedConfig):
         tune(searcher, ReplayRunner(landscape, seed=0), budget=Budget(trials=1))
+    assert searcher.closed
+
+
+def test_a_number_is_no_budget():
+    searcher = Script(0)
+    with pytest.raises(UsageError, match=r"must be a Budget, got 50; pass Budget\(trials=50\)"):
+        tune(searcher, ReplayRunner(make_landscape(), seed=0), budget=50)
     assert searcher.closed

@@ -95,9 +95,9 @@ def _class_source(cls: type, beside: Any) -> tuple[str, Mapping[str, Any]]:
             text = textwrap.dedent("".join(lines[first - 1 : found[-1].end_lineno]))
             return text.strip(), ChainMap(*map(scope_of, own or [near]))
     raise UsageError(
-        f"a captured class must have source that can be read, got none for {cls.__name__}; define "
-        "it in a notebook cell or a file, and a class without methods inside the class, or in the "
-        "cell, that uses it"
+        f"a captured class must have methods whose source can be read, got none for {cls.__name__}"
+        "; override one, or for new options alone pass (BestFirst, {'starts': 10}); or define it, "
+        "in a notebook cell or a file, inside the class, or in the cell, that uses it"
     )
 
 

@@ -13,8 +13,11 @@ import time
 from pathlib import Path
 
 from kt_lab.budget import Budget
+from kt_lab.errors import UsageError
 from kt_lab.experiment import Experiment, process_pool
 from kt_lab.studies import GPU, SEARCHERS, WORKLOADS
+
+_LEAST = 1_000  # of a table whose tenth is timed, too
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 def _replay(args: argparse.Namespace) -> int:
     """Prints trials per second of replay per searcher, and seconds of the whole."""
     began = time.perf_counter()
-    base = None
+    base, budget = None, Budget(trials=200 if args.trials is None else args.trials)
     workers = args.workers or os.cpu_count()
     with process_pool(workers) as executor:
         # Processes start and import at their first work: that is not the speed of replay.
@@ -50,7 +53,7 @@ def _replay(args: argparse.Namespace) -> int:
                 WORKLOADS[: args.workloads],
                 [name],
                 seeds=args.seeds,
-                budget=Budget(trials=args.trials or 200),
+                budget=budget,
                 gpu=GPU,
             )
             started = time.perf_counter()
@@ -74,7 +77,12 @@ def _scale(args: argparse.Namespace) -> int:
     """Prints seconds and memory of loading and summarising a table, and of a tenth of it."""
     from kt_lab.evidence.scale import made_up, measured
 
-    trials, found = args.trials or 1_000_000, []
+    trials, found = 1_000_000 if args.trials is None else args.trials, []
+    if trials < _LEAST:
+        raise UsageError(
+            f"a table that is made up must have at least {_LEAST:,} trials, got {trials:,}; leave "
+            "--trials out for a million"
+        )
     with tempfile.TemporaryDirectory() as folder:
         for size in (trials // 10, trials):
             path = Path(folder) / f"{size}.parquet"

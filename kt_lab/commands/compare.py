@@ -7,6 +7,7 @@ directory, an interrupted comparison resumes.
 
 import argparse
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pandas as pd
 
 from kt_lab.cells import recorded
 from kt_lab.comparison import budget_table, draw_all, request, table_text
+from kt_lab.comparison.requests import rows_of
 from kt_lab.errors import UnknownName, UsageError, require_known
 from kt_lab.experiment import process_pool
 from kt_lab.landscape import REFERENCE_GPU, Landscape, landscapes
@@ -36,14 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, default=1, help="processes")
     add("--directory", type=Path, help="keeps the runs, and resumes them")
     add("--study", nargs="+", choices=sorted(STUDIES), help="read their stored runs instead")
-    add("--reference", default=REFERENCE, help="what the others are tested against")
+    add("--reference", metavar="NAME", help="what the others are tested against; default: "
+        f"{REFERENCE} where it is compared, else the first searcher")  # fmt: skip
     add("--figures", type=Path, metavar="DIRECTORY", help="draw them into this folder")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compares, prints the table, and draws the figures if they are wanted."""
-    runs, given = _stored(args) if args.study else _replayed(args)
-    known = {"reference": args.reference, "landscapes": given}
+    runs, given, reference = _stored(args) if args.study else _replayed(args)
+    known = {"reference": reference, "landscapes": given}
     table = budget_table(runs, **known)
     first = table.iloc[0]
     print(
@@ -58,14 +61,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape]]:
-    """Returns runs computed now, or resumed, and their landscapes."""
-    names = args.searchers or SEARCHERS
-    if args.reference not in names or len(set(names)) < 2:
+def _reference(wanted: str | None, names: Sequence[str]) -> str:
+    """Returns what the others of some known searchers are tested against."""
+    found = wanted or (REFERENCE if REFERENCE in names else names[0])
+    if found not in names or len(set(names)) < 2:
         raise UsageError(
             "a comparison needs its reference and at least one other searcher, got searchers "
-            f"{', '.join(names)} and reference {args.reference!r}; name it with --reference"
+            f"{', '.join(names)} and reference {found!r}; name both with --searchers"
         )
+    return found
+
+
+def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], str]:
+    """Returns runs computed now, or resumed, their landscapes, and the reference."""
+    names = list(rows_of(args.searchers or SEARCHERS))
+    reference = _reference(args.reference, names)
     if args.gpu:
         require_known("recorded GPU", [args.gpu], [entry.gpu for entry in landscapes()])
     experiment = request(
@@ -88,11 +98,11 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape]]:
     pool = process_pool(args.workers) if args.workers > 1 else nullcontext()
     with pool as executor:
         runs = experiment.run(directory=args.directory, executor=executor, on_progress=progress)
-    return runs, [recorded(name, args.gpu) for name in experiment.workloads]
+    return runs, [recorded(name, args.gpu) for name in experiment.workloads], reference
 
 
-def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None]:
-    """Returns the wanted part of a stored study, whose landscapes ship."""
+def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None, str]:
+    """Returns the wanted part of a stored study, whose landscapes ship, and the reference."""
     if given := [f"--{name}" for name in _FIXED if getattr(args, name) is not None]:
         raise UsageError(f"a stored study has its own {', '.join(given)}; leave them out")
     runs = load_study(*(STUDIES[name]() for name in args.study))
@@ -102,6 +112,8 @@ def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None]:
         raise UsageError(f"lanes must be one of the study's {lanes}, got {args.lanes}")
     for name in args.searchers or ():
         check_searcher(runs, name)
+    names = args.searchers or sorted(runs["searcher"].astype(str).unique())
+    reference = _reference(args.reference, names)
     if args.searchers:
         wanted &= runs["searcher"].isin(args.searchers)
     if args.workloads:
@@ -113,4 +125,4 @@ def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None]:
     if args.gpu:
         require_known("GPU of the study", [args.gpu], runs["gpu"].astype(str))
         wanted &= runs["gpu"] == args.gpu
-    return runs[wanted], None
+    return runs[wanted], None, reference

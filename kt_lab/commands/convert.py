@@ -7,10 +7,11 @@ Parquet file with its manifest; any other source is a landscape, by its file or 
 import argparse
 from pathlib import Path
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import LandscapeError, UsageError
 from kt_lab.formats import conditions, read_cache, read_t4, write_cache, write_t4
 from kt_lab.formats.records import OBJECTIVES
-from kt_lab.landscape import Landscape, load_landscape
+from kt_lab.landscape import Landscape, load_landscape, table_path
+from kt_lab.manifests import read_manifest
 
 _FORMATS = {"cache": (read_cache, write_cache), "t4": (read_t4, write_t4)}
 _OPTIONS = ("objective", "kernel", "workload", "gpu")
@@ -28,19 +29,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--objective", choices=OBJECTIVES, default="times", help="when importing")
 
 
-def _require_apart(target: Path, *, importing: bool) -> None:
+def _require_apart(source: str, target: Path, *, importing: bool) -> None:
     """Raises UsageError where a manifest and another tuner's file would have one name."""
-    manifest, table = target.with_suffix(".json"), target.with_suffix(".parquet")
-    if importing and manifest.exists() and not table.exists():
+    table = table_path(target)
+    manifest = table.with_suffix(".json")
+    if importing and manifest.resolve() == Path(source).resolve():
+        lost = f"{manifest.name}, its own source"
+    elif importing and manifest.exists() and not _is_manifest(manifest):
         lost = f"{manifest.name}, which is no landscape's"
-    elif not importing and target == manifest and table.exists():
-        lost = f"the manifest of {table.name}"
+    elif not importing and target in (manifest, table) and table.exists():
+        lost = f"the manifest of {table.name}" if target == manifest else f"landscape {table.name}"
     else:
         return
     raise UsageError(
         f"a landscape is NAME.parquet with its manifest NAME.json, got a target that would write "
         f"over {lost}; give the target another name than {target.stem}"
     )
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether a file is the manifest of a landscape."""
+    try:
+        return "fingerprint" in read_manifest(path)
+    except LandscapeError:
+        return False
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,11 +62,11 @@ def run(args: argparse.Namespace) -> int:
         options = {name: getattr(args, name) for name in _OPTIONS}
         if args.conditions:
             options["restrictions"] = conditions(args.conditions)
-        _require_apart(args.target, importing=True)
+        _require_apart(args.source, args.target, importing=True)
         landscape = read(args.source, **options)
         saved = landscape.save(args.target)
     else:
-        _require_apart(args.target, importing=False)
+        _require_apart(args.source, args.target, importing=False)
         on_disk, key = args.source.endswith(".parquet"), args.source
         landscape = Landscape.load(key) if on_disk else load_landscape(key, gpu=args.gpu)
         saved = write(landscape, args.target)

@@ -29,8 +29,11 @@ def run(args: argparse.Namespace) -> int:
     missing = set(args.workloads) - {key for key, _ in chosen}
     if missing or not chosen:
         known = ", ".join(f"{k} ({g})" for k, g in sorted(stored)) or "none"
-        named = ", ".join(sorted(missing)) or "nothing"
-        raise StoreError(f"a recheck needs stored winners, got none for {named}; stored: {known}")
+        named = f" for {', '.join(sorted(missing))}" if missing else ""
+        raise StoreError(
+            f"a recheck needs stored winners, got none{named}; stored: {known}; "
+            "kt-lab tune stores the winner of a live search"
+        )
     held = 0
     for key, gpu in chosen:
         winner = load_winner(key, gpu=gpu, directory=args.directory)

@@ -3,11 +3,12 @@
 import argparse
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from kt_lab.errors import UsageError
-from kt_lab.kernels import REGISTRY, workloads
-from kt_lab.landscape import Landscape, data_directory
+from kt_lab.kernels import REGISTRY, get_workload, workloads
+from kt_lab.landscape import Landscape, data_directory, load_landscape
 from kt_lab.record import (
     Progress,
     Recording,
@@ -97,10 +98,29 @@ def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:
         stop_after_s=args.stop_after,
     )
     session = SessionRecording(
-        keys, name=args.session, cache=cache, options=options, on_progress=_Line()
+        keys,
+        name=args.session,
+        cache=cache,
+        options=options,
+        on_progress=_Line(),
+        load=_load_below(args.directory),
     )
     print(f"saved {session.run()}")
     return 0
+
+
+def _load_below(directory: Path | None) -> Callable[..., Landscape]:
+    """Returns what loads a recording: the one below a directory, else the shipped one."""
+
+    def load(key: str, *, gpu: str) -> Landscape:
+        workload = get_workload(key)
+        if directory is not None:
+            path = directory / workload.kernel / gpu / f"{workload.name}.parquet"
+            if path.exists():
+                return Landscape.load(path)
+        return load_landscape(key, gpu=gpu)
+
+    return load
 
 
 def _told_control(control: dict | None) -> str:

@@ -19,7 +19,7 @@ from kt_lab.comparison.figures import (
     ratio_figure,
     significance_figure,
 )
-from kt_lab.comparison.requests import compare, open_runs, request, stored_runs
+from kt_lab.comparison.requests import compare, names_of, open_runs, request, stored_runs
 from kt_lab.comparison.tables import (
     budget_table,
     landscapes_of,
@@ -51,6 +51,7 @@ __all__ = [
     "landscapes_of",
     "leaders",
     "methodology_table",
+    "names_of",
     "open_runs",
     "optima_table",
     "power_table",

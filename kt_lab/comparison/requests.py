@@ -10,12 +10,31 @@ from typing import Any
 import pandas as pd
 
 from kt_lab.budget import Budget
-from kt_lab.errors import UnknownName
+from kt_lab.errors import UnknownName, UsageError
 from kt_lab.experiment import Experiment, load_runs, process_pool
 from kt_lab.landscape import data_directory, landscapes
 from kt_lab.search import searchers
 from kt_lab.search.peers import PEERS
 from kt_lab.studies import FIELD, SEARCHERS
+
+
+def names_of(text: str, *, reference: str | None = None) -> list[str]:
+    """Returns the names of a list with commas, spaces around them stripped.
+
+    Args:
+        text: "random, pattern".
+        reference: What the others will be compared with; None: with nothing.
+
+    Raises:
+        UsageError: The reference is not among the names.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if reference is not None and reference not in names:
+        raise UsageError(
+            f"the reference {reference!r}, which the others are compared with, must be among the "
+            f"searchers, got {', '.join(names) or 'none'}; add it to them"
+        )
+    return names
 
 
 def rows_of(names: Sequence[str]) -> dict[str, Any]:

@@ -7,11 +7,15 @@ import pandas as pd
 
 from kt_lab import plots
 from kt_lab.cells import recorded
+from kt_lab.errors import UsageError
 from kt_lab.evidence.warm import MODES, search
 from kt_lab.evidence.warm_tables import beside, summary
 from kt_lab.plots.warm import caption_warm, plot_warm
 from kt_lab.study import VENUE, Drawing
 from kt_lab.transfer import recorded_prior
+
+READERS = ("scout",)
+"""Searchers that read what a prior says of latencies; others try its configs at most."""
 
 
 def sources(workload: str, gpu: str, *, rule: str) -> pd.DataFrame:
@@ -33,7 +37,16 @@ def sources(workload: str, gpu: str, *, rule: str) -> pd.DataFrame:
 def searched(
     workload: str, gpu: str, *, searcher: str = "scout", seeds: int, trials: int, lanes: int = 16
 ) -> dict[str, Any]:
-    """Searches one landscape in every mode, as `kt-lab evidence warm` does with all of them."""
+    """Searches one landscape in every mode, as `kt-lab evidence warm` does with all of them.
+
+    Raises:
+        UsageError: A searcher that does not read its prior's latencies: no mode would tell.
+    """
+    if searcher not in READERS:
+        raise UsageError(
+            f"a searcher that starts warm must read its prior's latencies, got {searcher!r}; "
+            f"choose one that does: {', '.join(READERS)}"
+        )
     found = [search(workload, gpu, mode, searcher, seeds, trials, lanes) for mode in MODES]
     rows = [row for row in found if row is not None]
     return {"seeds": seeds, "rows": rows, "summary": summary(rows)}
@@ -66,10 +79,14 @@ def live_table(result: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def table_of(result: Mapping[str, Any]) -> pd.DataFrame:
-    """Returns the summary of a result, a row per mode and budget, as `plot_warm` takes it."""
-    rows: Sequence[Mapping[str, Any]] = result["rows"]
+    """Returns the summary of a result, a row per mode and budget, as `plot_warm` takes it.
+
+    Landscapes that only cold searches have, for want of anything recorded to start from, are left
+    out: one of them would be the worst of its mode and of no other.
+    """
+    rows = _with_others(result["rows"])
     found = []
-    for told in result["summary"]:
+    for told in summary(rows):
         own = [row for row in rows if row["mode"] == told["mode"]]
         kernels = len({row["kernel"] for row in own})
         for at, budget in enumerate(own[0]["budgets"]):
@@ -77,6 +94,12 @@ def table_of(result: Mapping[str, Any]) -> pd.DataFrame:
             counts = {"landscapes": len(own), "kernels": kernels, "seeds": result["seeds"]}
             found.append({"mode": told["mode"], "budget": budget} | numbers | counts)
     return pd.DataFrame(found)
+
+
+def _with_others(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Returns the rows of landscapes that not only `cold` searched; all if there are none."""
+    told = {(row["workload"], row["gpu"]) for row in rows if row["mode"] != "cold"}
+    return [row for row in rows if (row["workload"], row["gpu"]) in told] or rows
 
 
 def warm_figure(result: Mapping[str, Any], *, venue: str = VENUE, width: str = "text") -> Drawing:

@@ -83,16 +83,19 @@ def workload_of_shape(key: str, kernel: Kernel | None = None) -> Workload:
         kernel: That the key names; None: the registered one of that name.
 
     Raises:
-        UnknownName: There is no such kernel, or the name is no shape.
-        UsageError: The kernel has another number of extents.
+        UnknownName: There is no such kernel.
+        UsageError: The name is no shape, or the kernel has another number of extents.
     """
     kernel_name, _, name = key.partition("/")
     own = {each.key: each for each in (kernel or get_kernel(kernel_name)).workloads}
     if key in own:
         return own[key]
-    if not _SHAPE.fullmatch(name):
-        raise UnknownName("workload", key, own)
     like, lengths = next(iter(own.values())), name.split("x")
+    if not _SHAPE.fullmatch(name):
+        raise UsageError(
+            f"a shape of {kernel_name} is {' x '.join(like.extents)}, whole numbers from 1, such "
+            f"as {kernel_name}/{like.name}, got {key!r}"
+        )
     if len(lengths) != len(like.extents):
         raise UsageError(
             f"a shape of {kernel_name} must have the extents {' x '.join(like.extents)}, got "

@@ -1,7 +1,9 @@
 """What was published beside what was measured here: other GPUs, other timers, the same code.
 
 Published are pull requests of pytorch/ao by number, and inferences about them. A verdict is a
-rule, told with each claim, so that a later recording may change it.
+rule, told with each claim, so that a later recording may change it. Where a size is published, the
+same direction alone agrees in part: the size must be in the published range, or if that is one
+number, not smaller by more than a factor.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -92,6 +94,11 @@ def claims(found: Sequence[Landscape], result: Mapping[str, Any]) -> pd.DataFram
     return pd.DataFrame(rows)
 
 
+def _sized(direction: bool, size: bool) -> str:
+    """Returns the verdict on a claim of a size, by whether direction and size are as published."""
+    return DIFFERS if not direction else AGREES if size else PARTLY
+
+
 def _beside(kernel: str) -> Callable[[_Study], _Told]:
     """Returns what compares each published speedup of a kernel."""
 
@@ -129,7 +136,9 @@ def _deepseek(study: _Study) -> _Told:
     every = pd.concat([rows, reduction])
     told = f"time with the expanded space, {which}: {_changes(rows)}; reduction: "
     slower = every["high"] < 1 / (1 + LOSS)
-    return told + _changes(reduction), _halved(study, AGREES if slower.any() else DIFFERS)
+    alike = 1 / every["speedup"] - 1 >= 0.15 / _FACTOR
+    verdict = _sized(slower.any(), (slower & alike).any())
+    return told + _changes(reduction), _halved(study, verdict)
 
 
 def _halved(study: _Study, verdict: str) -> str:
@@ -139,8 +148,8 @@ def _halved(study: _Study, verdict: str) -> str:
 
 def _sixteen_b(study: _Study) -> _Told:
     rows, which = _of_pair(study, "16B")
-    faster = (rows["low"] > 1).all()
-    verdict = AGREES if len(rows) and faster else DIFFERS
+    faster, less = (rows["low"] > 1).all(), 1 - 1 / rows["speedup"]
+    verdict = _sized(len(rows) > 0 and faster, less.between(0.056, 0.115).all())
     return f"{which}: {_changes(rows)}", _halved(study, verdict)
 
 
@@ -154,7 +163,7 @@ def _eight_configs(study: _Study) -> _Told:
         f"{len(rows)} launches: worst true loss {worst:.1%}, largest gain "
         f"{gain:.1%}, each shape tuned by itself"
     )
-    return told, _halved(study, AGREES if worst > LOSS else DIFFERS)
+    return told, _halved(study, _sized(worst > LOSS, worst >= 0.18 / _FACTOR))
 
 
 def _groups(study: _Study) -> _Told:
@@ -164,9 +173,8 @@ def _groups(study: _Study) -> _Told:
     if table.empty:
         return "no shape is recorded with 1 and 64 groups", OPEN
     told = ", ".join(f"{r.kernel} {r.workload} {r.regret:+.1%}" for r in table.itertuples())
-    if not (table["regret"] > LOSS).all():
-        return told, DIFFERS
-    return told, AGREES if table["regret"].max() >= 0.19 / _FACTOR else PARTLY
+    worst = table["regret"].max()
+    return told, _sized((table["regret"] > LOSS).all(), worst >= 0.19 / _FACTOR)
 
 
 def _experts(study: _Study) -> _Told:
@@ -218,7 +226,7 @@ def _large_tiles(study: _Study) -> _Told:
                        for n in (_WITHOUT_ORIGINAL, WIDE))  # fmt: skip
         ratios.append(large / best)
     told = f"{min(ratios):.2f} to {max(ratios):.2f} times on {len(ratios)} shapes"
-    inside = [r >= 1.9 / _FACTOR for r in ratios]
+    inside = [1.9 / _FACTOR <= r <= 2.9 * _FACTOR for r in ratios]
     return told, AGREES if all(inside) else PARTLY if any(inside) else DIFFERS
 
 
@@ -228,7 +236,8 @@ def _route(study: _Study) -> _Told:
     if tuned.empty:
         return "no shape is recorded in both layouts", OPEN
     told = ", ".join(f"{r.shape}: {1 / r.ratio:.2f} times as fast" for r in tuned.itertuples())
-    return f"both tuned, {told}", AGREES if (tuned["high"] < 1).all() else DIFFERS
+    gained = (1 / tuned["ratio"]).between(1.06, 1.19).all()
+    return f"both tuned, {told}", _sized((tuned["high"] < 1).all(), gained)
 
 
 def _cold(study: _Study) -> _Told:

@@ -34,9 +34,10 @@ def open_study(
     for name in chosen:
         if name not in KERNELS:
             raise UnknownName("kernel of the study", name, KERNELS)
-    entries = [e for e in landscapes() if e.kernel in chosen and gpu in (None, e.gpu)]
+    known = [e for e in landscapes() if e.kernel in chosen]
+    entries = [e for e in known if gpu in (None, e.gpu)]
     if not entries:
-        raise UnknownName("GPU of the study", str(gpu), sorted({e.gpu for e in landscapes()}))
+        raise UnknownName("GPU that recorded the study's kernels", gpu, {e.gpu for e in known})
     return sorted((Landscape.load(entry.path) for entry in entries), key=_order)
 
 

@@ -144,6 +144,25 @@ def families(result: dict[str, Any]) -> pd.DataFrame:
     return table[table["tuned"] != table["ran"]].reset_index(drop=True)
 
 
+def regressed(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the rows of `families` in which anything regressed, and below them all together.
+
+    The last row sums the cases and regressions of all rows, also of those that are left out, and
+    has the mean of `accepted` over cases and the worst of the worst.
+    """
+    if table.empty:
+        return table
+    some = table[(table["loss_regressions"] > 0) | (table["guarded_regressions"] > 0)]
+    sums = table[["cases", "loss_regressions", "guarded_regressions"]].sum()
+    total = dict.fromkeys(("gpu", "list", "tuned", "ran"), "") | {
+        "kernel": f"all {len(table)} rows",
+        **sums,
+        "accepted": (table["accepted"] * table["cases"]).sum() / sums["cases"],
+        **table[["loss_worst", "guarded_worst"]].max(),
+    }
+    return pd.concat([some, pd.DataFrame([total])], ignore_index=True)
+
+
 def cold_by_list(result: dict[str, Any]) -> pd.DataFrame:
     """Returns the means of `cold_seconds` over shapes, one row per list, small lists first.
 

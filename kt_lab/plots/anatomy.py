@@ -57,8 +57,8 @@ def plot_anatomy(
     Above, a bar per searcher: the shares of its origins in trials, in machine seconds, and in the
     logarithm of the improvement (left of 0: what an origin lost). Below, the rank correlation of
     predictions and readings per generation with its interval (hollow: fewer than half of the
-    searcher's runs got there), and the calibration of the searchers that predict a probability.
-    Draw at full width: `with paper("icml", columns=2)`.
+    searcher's runs got there), and the calibration of the searchers that predict a probability,
+    if any does. Draw at full width: `with paper("icml", columns=2)`.
 
     Args:
         anatomy: From `kt_lab.stats.anatomy.anatomy`: one row per searcher and origin.
@@ -87,14 +87,16 @@ def plot_anatomy(
         ax.set_xlabel(f"{_SHORT[column]} (%)" if narrow else f"share of {words} (%)")
     axes[0].set_yticks(range(len(names)), [searcher_style(name).label for name in names])
     axes[0].invert_yaxis()
-    ranks, chances = below.subplots(1, 2, width_ratios=[1.55, 1])
+    ratios = [1.55, 1][: 2 if len(calibration) else 1]
+    ranks, *chances = below.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
     models = style_order(quality["searcher"])
     _ranks(ranks, quality, models)
-    _calibration(chances, calibration)
+    for ax in chances:
+        _calibration(ax, calibration)
     patches = [Patch(**_look(origin), label=origin, linewidth=0) for origin in origins]
     for half, handles in ((above, patches), (below, [_line(name) for name in models])):
         legend_above(half, handles)
-    for ax, letter in zip((axes[0], axes[2], ranks, chances), "abcd", strict=True):
+    for ax, letter in zip((axes[0], axes[2], ranks, *chances), "abcd", strict=False):
         ax.set_title(f"({letter})", loc="left")
     return fig
 
@@ -131,8 +133,9 @@ def _bars(
                 text = ax.text(left + share / 2, row, f"{100 * share:.0f}", fontsize=SMALL)
                 text.set(ha="center", va="center_baseline")
                 text.set_color("#ffffff" if look["facecolor"] == _DARK else INK)
-                if look["hatch"]:  # a clear patch to read it on
-                    text.set_bbox({"fc": look["facecolor"], "ec": "none", "pad": 0.3})
+                if look["hatch"]:  # a clear patch to read it on, a light one on what is dark
+                    fill = "#ffffff" if look["facecolor"] == _MIDDLE else look["facecolor"]
+                    text.set_bbox({"fc": fill, "ec": "none", "pad": 0.6})
         if ends == [0.0, 0.0]:
             ax.text(0.02, row, "none", va="center_baseline", color=QUIET, fontsize=SMALL)
     ax.set_xlim(min(0.0, ax.dataLim.x0), max(1.0, ax.dataLim.x1))
@@ -169,7 +172,7 @@ def _ranks(ax: Axes, quality: pd.DataFrame, names: Sequence[str]) -> None:
 def _calibration(ax: Axes, calibration: pd.DataFrame) -> None:
     """Draws how often what was called good was good."""
     ax.plot([0, 1], [0, 1], color=INK, linewidth=0.7)
-    for name in style_order(calibration["searcher"]) if len(calibration) else ():
+    for name in style_order(calibration["searcher"]):
         own, look = calibration[calibration["searcher"] == name], searcher_style(name)
         x, y = own["predicted"].to_numpy(float), own["observed"].to_numpy(float)
         ax.vlines(x, own["low"], own["high"], color=look.color, linewidth=0.6, alpha=0.6)
@@ -206,15 +209,18 @@ def caption_anatomy(
     facts += [f"budget {budget}"] if budget else []
     errors = {row["searcher"]: row["calibration_error"] for row in calibration.to_dict("records")}
     told = [f"{searcher_style(n).label} {errors[n]:.2f}" for n in style_order(errors)]
-    known = f"; expected calibration error: {listed(told)}" if told else ""
+    known = (
+        "(d) Share of what the model chose that was good, by the searcher's own bar at that time, "
+        "against the probability that it predicted; areas are counts; expected calibration "
+        f"error: {listed(told)}. "
+    ) * bool(told)
     return (
         f"Anatomy of {names}. {counted(int(most['n_workloads']), 'workload')} of "
         f"{counted(int(most['n_kernels']), 'kernel')} ({', '.join(facts)}). (a) Trials and "
         "machine seconds by what asked for them. (b) Share of the log improvement over the first "
         "incumbent. (c) Spearman correlation of a model's predictions with the readings of what "
         "it chose, failures being slowest; 1: it knew the order. Hollow: fewer than half of the "
-        "searcher's runs got that far. (d) Share of what the model chose that was good, by the "
-        "searcher's own bar at that time, against the probability that it predicted; areas are "
-        f"counts{known}. Bands and whiskers: {float(most['confidence']):.0%} percentile bootstrap "
-        "over kernels, their workloads and their seeds."
+        f"searcher's runs got that far. {known}Bands{' and whiskers' * bool(told)}: "
+        f"{float(most['confidence']):.0%} percentile bootstrap over kernels, their workloads and "
+        "their seeds."
     )

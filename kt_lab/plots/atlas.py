@@ -200,7 +200,7 @@ def plot_marginals(marginals: pd.DataFrame) -> Figure:
         Line2D([], [], marker="s", ls="--", color=COLORS[7], mfc="white", label="median"),
     ]
     if fails:
-        blank = {"marker": "$\\%$", "color": COLORS[3], "linestyle": "none"}
+        blank = {"marker": "$\\%$", "color": COLORS[3], "mew": 0, "ms": 6, "linestyle": "none"}
         handles.append(Line2D([], [], label="share that fails", **blank))
     legend_above(fig, handles)
     return fig

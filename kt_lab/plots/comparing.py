@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -9,6 +10,7 @@ from matplotlib.patches import Patch
 
 from kt_lab.plots.captions import evidence, interval_words, listed, reached_by
 from kt_lab.plots.convergence import draw_bands
+from kt_lab.plots.forest import never_reached
 from kt_lab.plots.ratios import reference_of
 from kt_lab.plots.style import INK, QUIET, legend_above, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import UNITS
@@ -16,6 +18,7 @@ from kt_lab.stats.tables import UNITS
 BAND_WORDS = {"iqr": "IQR", "interval": "95% interval", "none": ""}
 _TARGET = {"color": "#CC3311", "linewidth": 0.9, "linestyle": (0, (2, 1))}
 _ROW = 1.75  # inches
+_ENDLESS = "a searcher that never reaches it on some workload is infinite (open triangle). "
 
 
 def plot_incumbents(
@@ -53,7 +56,9 @@ def plot_incumbents(
     looks = [searcher_style(name) for name in style_order(bands["searcher"])]
     handles: list = [Line2D([], [], color=s.color, linestyle=s.dash, label=s.label) for s in looks]
     if BAND_WORDS[band]:
-        handles.append(Patch(facecolor=QUIET, alpha=0.35, label=BAND_WORDS[band]))
+        few = band == "interval" and not np.isfinite(bands["low"].to_numpy(float)).any()
+        said = BAND_WORDS[band] + (" (from 6 seeds)" if few else "")
+        handles.append(Patch(facecolor=QUIET, alpha=0.35, label=said))
     if ratio:
         handles.append(Line2D([], [], color=INK, linestyle=(0, (5, 2)), label="optimum"))
     if ratio and within is not None:
@@ -99,12 +104,14 @@ def caption_target_ratios(tables: Mapping[str, pd.DataFrame], *, budget: str = "
     means = target[target["scope"] == "geomean"]
     unit = "trials" if target["unit"].iloc[0] == UNITS["spent_trials"] else "seconds"
     reached = reached_by(means, *style_order(means["searcher"]))
+    never = never_reached(target)
     return (
         f"Latency, wall-clock and time-to-target ratios to {reference_of(latency)}; lower is "
         f"better. {evidence(latency, budget=budget)} Latency: of the final incumbent, judged on a "
         "visit that the searcher did not see. Wall-clock: mean seconds (compiling, timing and "
         f"searching) until the run stopped. Time to target: expected {unit} until within "
         f"{float(target['within'].iloc[0]):.1%} of the optimum, unsuccessful runs included; "
-        f"reached by {reached}; a searcher that never reaches it on some workload is infinite "
-        f"(open triangle). {interval_words(latency)} Small dots: single workloads."
+        f"reached by {reached}; "
+        + (f"{never}, so nothing is divided by it. " if never else _ENDLESS)
+        + f"{interval_words(latency)} Small dots: single workloads."
     )

@@ -196,7 +196,7 @@ def _legend(
 ) -> None:
     """Adds the legend above the panels: searchers, the band if any, other lines by label."""
     handles: list = [
-        Line2D([], [], color=look.color, linestyle=look.dash, label=look.label)
+        Line2D([], [], c=look.color, ls=look.dash, marker=look.marker, ms=4, label=look.label)
         for look in map(searcher_style, names)
     ]
     handles += [Patch(facecolor=QUIET, alpha=0.35, label="IQR")] * band

@@ -142,8 +142,9 @@ def plot_players(table: pd.DataFrame) -> Figure:
         ax.set_xlim(0.9, 1.15 * table["programs"].max())
         ax.tick_params(axis="both", labelsize=SMALL)
         ax.set_title(workload, loc="left")
-    for ax in list(grid.flat)[len(workloads) :]:
-        ax.set_visible(False)
+    for at in range(len(workloads), grid.size):
+        grid.flat[at].set_visible(False)
+        grid.flat[at - columns].tick_params(axis="x", labelbottom=True)  # now the lowest there
     fig.supxlabel("different programs compiled")
     fig.supylabel("latency / best that anybody found")
     handles = [_line(name) for name in names]

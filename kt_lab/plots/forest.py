@@ -76,7 +76,8 @@ def plot_ratio_forest(
 
     One row per searcher, the lowest latency on top: geomean with its interval, single workloads
     as small dots; what lies beyond an axis is drawn at its edge. An infinite geomean is an open
-    triangle at the edge with how many runs succeeded. Draw at full width.
+    triangle at the edge with how many runs succeeded. Where the reference never succeeds nothing
+    can be divided by it: the panel says so and tells how many runs succeeded. Draw at full width.
 
     Args:
         latency: From `kt_lab.stats.latency_ratios`.
@@ -91,6 +92,12 @@ def plot_ratio_forest(
         check_ratios(table)
         means = table[table["scope"] == "geomean"]
         single = table[table["scope"] == "workload"]
+        measure = str(table["measure"].iloc[0])
+        name = MEASURES[measure]
+        ax.set_title(_NARROW.get(measure, name) if is_narrow(fig) else f"{name} ratio")
+        if never := never_reached(table):
+            _draw_counts(ax, means, names, never)
+            continue
         dots = single["estimate"].quantile(_DOTS, interpolation="nearest").to_numpy(float)
         low, high, log = ratio_limits([*means[list(_ENDS)].to_numpy(float).ravel(), *dots])
         if np.isinf(means["estimate"]).any():  # room for how many runs succeeded
@@ -105,9 +112,6 @@ def plot_ratio_forest(
             x = min(max(row.estimate, low), high)
             ax.plot(x, at, ".", color=color, ms=3, mew=0, alpha=0.5, clip_on=False)
         _draw(ax, means.drop(columns="p90"), names)
-        measure = str(table["measure"].iloc[0])
-        name = MEASURES[measure]
-        ax.set_title(_NARROW.get(measure, name) if is_narrow(fig) else f"{name} ratio")
     fig.supxlabel(f"ratio to {reference_of(latency)} (lower is better)")
     return fig
 
@@ -145,6 +149,28 @@ def _draw(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
     """Draws every searcher's dot, interval and tail."""
     for row in rows.to_dict("records"):
         _row(ax, row, names.index(str(row["searcher"])))
+
+
+def never_reached(table: pd.DataFrame) -> str:
+    """Returns where the reference of a table of ratios never succeeds; empty: nowhere."""
+    single = table[table["scope"] == "workload"].drop_duplicates(["gpu", "workload"])
+    never = int((single["reference_n_success"] == 0).sum())
+    if not never:
+        return ""
+    where = "" if never == len(single) else f" on {never} of {counted(len(single), 'workload')}"
+    return f"{reference_of(table)} never reaches it{where}"
+
+
+def _draw_counts(ax: Axes, means: pd.DataFrame, names: Sequence[str], never: str) -> None:
+    """Writes how many runs of every searcher succeeded, and why there are no ratios."""
+    narrow = is_narrow(ax.figure)
+    for row in means.to_dict("records"):
+        reached = f"{row['n_success']}{'/' if narrow else ' of '}{row['n_runs']}"
+        place = {"ha": "center", "va": "center_baseline", "transform": ax.get_yaxis_transform()}
+        text = reached if narrow else f"{reached} runs reach it"
+        ax.text(0.5, names.index(str(row["searcher"])), text, fontsize=SMALL, **place)
+    ax.set_xticks([])
+    ax.set_xlabel(never.replace(" never", "\nnever") if narrow else never, fontsize=SMALL)
 
 
 def _row(ax: Axes, row: Mapping, at: float) -> None:

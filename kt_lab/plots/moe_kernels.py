@@ -1,6 +1,7 @@
 """What the kernels want: fences and tiles, layouts and routes."""
 
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -115,7 +116,7 @@ def plot_layouts(layouts: pd.DataFrame, routes: pd.DataFrame) -> Figure:
     handles = [
         Line2D([], [], color=c, marker=m, ms=3.8, label=n) for n, (c, m) in _LAYOUTS.items()
     ]
-    left.legend(handles=handles, fontsize=SMALL, handlelength=1.6, loc="upper left")
+    _legend_on_top(left, handles)
     _draw_routes(right, routes)
     return fig
 
@@ -132,7 +133,13 @@ def _draw_routes(ax: Axes, routes: pd.DataFrame) -> None:
     ax.set_xlim(0, (routes["copy_us"] + routes["scale_us"]).max() * 1.15)
     ax.set_xlabel("latency (µs)")
     handles = [Patch(fc=_COPY, label="copy"), Patch(fc=_SCALE, label="scales and cast")]
-    ax.legend(handles=handles, fontsize=SMALL, handlelength=1, loc="upper right")
+    _legend_on_top(ax, handles)
+
+
+def _legend_on_top(ax: Axes, handles: list[Artist]) -> None:
+    """Places a legend above the axes, where no data are."""
+    place = {"loc": "lower right", "bbox_to_anchor": (1, 1.02), "borderaxespad": 0, "ncols": 2}
+    ax.legend(handles=handles, fontsize=SMALL, handlelength=1.6, **place)
 
 
 def caption_layouts(layouts: pd.DataFrame, routes: pd.DataFrame) -> str:

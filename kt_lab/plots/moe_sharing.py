@@ -44,15 +44,23 @@ def plot_regrets(regrets: pd.DataFrame) -> Figure:
     axes = fig.subplots(down, across, squeeze=False, height_ratios=[n + 2.5 for n in rows])
     for ax in axes.flat:
         ax.set_axis_off()
-    for ((kernel, name), table), ax in zip(panels, axes.flat, strict=False):
+    for n, ((kernel, name), table) in enumerate(panels):
+        before = sum(k == kernel for (k, _), _ in panels[:n])
+        ax = axes[n, 0] if narrow else axes[kernels.index(kernel), before]
         ax.set_axis_on()
-        _matrix(ax, table, first=narrow or name == panels[0][0][1])
+        _matrix(ax, table, first=narrow or before == 0)
         ax.set_title(f"{label(kernel)}, {name}")
     fig.supxlabel("run on")
     fig.supylabel("tuned on")
-    outline = Patch(fc="white", ec=INK, lw=1.2, label="shared by torchao's key")
+    outline = Patch(fc="white", ec=INK, lw=1.2, label=f"shared by {_key(regrets)}")
     legend_above(fig, [outline], handle_length=1.2)
     return fig
+
+
+def _key(regrets: pd.DataFrame) -> str:
+    """Returns which key the outlines are of: that of the jagged kernels has changed since."""
+    jagged = regrets["kernel"].astype(str).str.startswith("jagged").all()
+    return "torchao's key before 3952" if jagged else "torchao's key"
 
 
 def _matrix(ax: Axes, table: pd.DataFrame, *, first: bool) -> None:
@@ -107,7 +115,7 @@ def caption_regrets(regrets: pd.DataFrame, *, differ: str) -> str:
         "shape's own pick; picks read one visit and are judged by the other. "
         f"{counted(others['kernel'].nunique(), 'kernel')}, "
         f"{counted(len(others), 'ordered pair')}; {unknown} outside the other's space (dash). "
-        f"Worst where torchao's key shares the pick: {'; '.join(told) or 'none is shared'}."
+        f"Worst where {_key(regrets)} shares the pick: {'; '.join(told) or 'none is shared'}."
     )
 
 

@@ -17,7 +17,7 @@ from kt_lab.plots.style import (
     style_order,
 )
 
-_ROOM = 0.14  # of an axis lies on the better side of 1, for the words in the corners
+_ROOM = 0.18  # of an axis lies on the better side of 1, for the words in the corners
 _DOTS = (0.05, 0.95)  # quantiles of the workloads' ratios that set the limits
 
 
@@ -53,7 +53,7 @@ def plot_quality_vs_time(
     reference = searcher_style(str(points["reference"].iloc[0])).label
     ax.set_xlabel(f"wall-clock ratio to {reference}")
     ax.set_ylabel(f"latency ratio to {reference}")
-    for x, y, text in ((0.02, 0.02, "cheaper and faster"), (0.02, 0.98, "cheaper, but slower")):
+    for x, y, text in ((0.02, 0.02, "cheaper\nand faster"), (0.02, 0.98, "cheaper,\nbut slower")):
         ax.annotate(
             text,
             (x, y),
@@ -61,6 +61,7 @@ def plot_quality_vs_time(
             va="bottom" if y < 0.5 else "top",
             fontsize=SMALL,
             fontstyle="italic",
+            linespacing=1.0,
             color=QUIET,
             zorder=1.5,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},

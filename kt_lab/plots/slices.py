@@ -10,6 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from kt_lab.plots.captions import counted
@@ -20,8 +21,8 @@ from kt_lab.stats.tables import check_columns
 from kt_lab.trial import OK
 
 MOST = 8.0  # multiples of the optimum: slower ones share the last colour
-SLOTS = (10, 3)  # trials side by side and one below the other in a cell; later ones start again
-ABOVE = 0.64  # of a cell: trials are drawn in this upper part, what it says below
+SLOTS = (10, 3)  # readings side by side and one below the other in a cell; later ones start again
+ABOVE = 0.64  # of a cell: readings are drawn in this upper part, what it says below
 ROUTE = "#D55E00"  # the incumbent's way: tells itself from every colour of the map
 _MAP = "viridis_r"
 _COLUMNS = ("x_index", "y_index", "x", "y", "status", "ratio", "x_name", "y_name")
@@ -55,9 +56,9 @@ def route(path: pd.DataFrame) -> list[int]:
 
 
 def slot_offsets(path: pd.DataFrame) -> np.ndarray:
-    """Returns where each trial is drawn within its cell, shape (n, 2), 0..1 of its extent.
+    """Returns where each reading is drawn within its cell, shape (n, 2), 0..1 of its extent.
 
-    From the upper left on in reading order, so that no two of a cell's first trials overlap.
+    From the upper left on in reading order, so that no two of a cell's first readings overlap.
     """
     across, down = SLOTS
     slot = path["slot"].to_numpy(np.int64) % (across * down)
@@ -76,8 +77,8 @@ def plot_landscape_slice(
 
     Args:
         cells: From `kt_lab.stats.landscape_slice`.
-        path: From `kt_lab.stats.search_path` on the same axes; a dot is a trial (a cross: a
-            failed one; trials outside the slice are left out), the line follows the incumbent.
+        path: From `kt_lab.stats.search_path` on the same axes; a dot is a reading (a cross: a
+            failed one; readings outside the slice are left out), the line follows the incumbent.
         most: Where the colours end, as a multiple of the optimum.
         ax: Where to draw; None: a new figure.
     """
@@ -135,7 +136,7 @@ def caption_landscape_slice(cells: pd.DataFrame, *, path: pd.DataFrame | None = 
     inside = path[_inside(path)]
     bad = int((inside["status"] != OK).sum())
     return (
-        f"{said} Dots: {counted(len(inside), 'trial')} of one search, in reading order within "
+        f"{said} Dots: {counted(len(inside), 'reading')} of one search, in reading order within "
         f"each cell, {bad} of them failed; the line follows its incumbent."
     )
 
@@ -155,6 +156,7 @@ def _draw_cell(ax: Axes, cell: object, most: float, *, alone: bool) -> None:
     edge = "white" if ok else QUIET
     ax.add_patch(Rectangle((x, y), 1, 1, facecolor=face, edgecolor=edge, hatch=hatch, lw=0.6))
     box = None if ok else {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    halo = [] if alone else [withStroke(linewidth=2.4, foreground=face)]  # over a search's way
     ax.text(
         x + 0.5,
         y + (0.5 if alone else (1 - ABOVE) / 2),
@@ -164,6 +166,8 @@ def _draw_cell(ax: Axes, cell: object, most: float, *, alone: bool) -> None:
         fontsize=SMALL,
         color=ink_on(face) if ok else INK,
         bbox=box,
+        path_effects=halo,
+        zorder=6,
     )
 
 
@@ -194,7 +198,7 @@ def _failure_keys(cells: pd.DataFrame) -> Iterator[Patch]:
 
 def _path_keys(path: pd.DataFrame) -> Iterator[Line2D]:
     dot = {"linestyle": "none", "markersize": 2.6}
-    yield Line2D([], [], marker="o", mfc="white", mec="black", mew=0.4, label="trial", **dot)
+    yield Line2D([], [], marker="o", mfc="white", mec="black", mew=0.4, label="reading", **dot)
     if (_inside(path) & (path["status"] != OK)).any():
-        yield Line2D([], [], marker="x", color="black", mew=0.7, label="failed trial", **dot)
+        yield Line2D([], [], marker="x", color="black", mew=0.7, label="failed reading", **dot)
     yield Line2D([], [], color=ROUTE, marker="*", mec="white", markersize=8, label="incumbent")

@@ -11,12 +11,12 @@ from kt_lab.stats.tables import check_columns
 
 _LOOKS = {
     "cold": ("#000000", "-", "o", "cold"),
-    "listed": ("#949494", (0, (1, 1)), "|", "their favourites in order"),
-    "shapes": ("#0173B2", "-", "s", "other shapes, same GPU"),
-    "near": ("#CC78BC", (0, (3, 1, 1, 1, 1, 1)), "v", "other shapes, and runs nearby"),
-    "kernel": ("#56B4E9", (0, (4, 1)), "D", "other shapes, both GPUs"),
-    "twin": ("#029E73", (0, (5, 1, 1, 1)), "^", "the same shape, other GPU"),
-    "misled": ("#D55E00", (0, (2, 1)), "x", "other shapes, upside down"),
+    "listed": ("#949494", (0, (1, 1)), "|", "listed (their favourites in order)"),
+    "shapes": ("#0173B2", "-", "s", "shapes (other shapes, same GPU)"),
+    "near": ("#CC78BC", (0, (3, 1, 1, 1, 1, 1)), "v", "near (other shapes, runs nearby)"),
+    "kernel": ("#56B4E9", (0, (4, 1)), "D", "kernel (other shapes, both GPUs)"),
+    "twin": ("#029E73", (0, (5, 1, 1, 1)), "^", "twin (same shape, other GPU)"),
+    "misled": ("#D55E00", (0, (2, 1)), "x", "misled (other shapes, upside down)"),
 }
 _COLUMNS = ("mode", "budget", "geomean", "low", "high", "worst", "landscapes", "kernels", "seeds")
 _LEAST, _MOST = 0.3, 1000.0  # percent that are drawn
@@ -80,7 +80,9 @@ def caption_warm(table: pd.DataFrame) -> str:
         f"on {among} of {counted(int(counts['kernels'].max()), 'kernel')}, searched with what is "
         f"recorded of other workloads; geometric means after {few} and {most} evaluations: "
         f"{listed(told)}. Bands: 95 % intervals, kernels resampled, then their landscapes. A mode "
-        "has fewer landscapes where nothing is recorded that it could start from."
+        "has fewer landscapes where nothing is recorded that it could start from. What is less "
+        f"than {_LEAST:g} % above is drawn on the lower edge, what is more than {_MOST:,.0f} % "
+        "above is left out."
     )
 
 

@@ -53,7 +53,7 @@ def publish(
         width: "column" or "text" for all figures; None: each one's own.
         lanes: Which lane count of the study; None: the most.
         reference: What the others are compared with; None: pattern search.
-        only: Names of FIGURES and TABLES that are wanted; None: all.
+        only: Names of FIGURES and TABLES that are wanted; None: all that the study has.
         workers: Processes; 2 need about half of the time, more do not help.
 
     Returns:
@@ -66,7 +66,7 @@ def publish(
     for name in wanted:
         if name not in (*FIGURES, *TABLES):
             raise UnknownName("figure or table", name, (*FIGURES, *TABLES))
-    page = {"directory": Path(directory), "venue": venue, "width": width}
+    page = {"directory": _folder(directory), "venue": venue, "width": width}
     if isinstance(study, StoredStudy):
         if lanes is not None or reference is not None:
             raise UsageError("lanes and reference of a study that was read are its own; leave "
@@ -82,9 +82,32 @@ def publish(
         else:
             written = _write_stored(study, wanted, which, page)
     ordered = {name: written[name] for name in (*FIGURES, *TABLES) if name in written}
-    path = Path(directory) / "document.tex"
+    if only is not None:
+        _require_all(title, wanted, ordered)
+    path = page["directory"] / "document.tex"
     path.write_text(document(title, list(ordered), venue=venue), encoding="utf-8")
     return ordered | {"document": {"tex": path}}
+
+
+def _folder(directory: Path | str) -> Path:
+    """Returns a folder, made when absent; raises UsageError where a file has its name."""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(
+            f"directory must be a folder, or a name that is free, got {str(directory)!r}, where "
+            "a file stands; give another"
+        ) from None
+    return Path(directory)
+
+
+def _require_all(title: str, wanted: Sequence[str], written: Collection[str]) -> None:
+    """Raises UsageError unless everything that was named could be drawn."""
+    if absent := [name for name in wanted if name not in written]:
+        raise UsageError(
+            f"what is named must be in the study, got {', '.join(absent)}, of which {title} has "
+            "nothing to draw (anatomy: none of its searchers predicts); leave it out"
+        )
 
 
 def _write_stored(

@@ -107,7 +107,8 @@ def _latencies(stored: StoredStudy, table: pd.DataFrame) -> PaperTable:
         "Latencies per workload: moving every byte once at the measured copy speed, the vendor's "
         "path, the kernel's default config, the best recorded config, by how much the best of "
         "one reading of every config is above it, and medians over seeds of the final "
-        "incumbents, judged on a visit that the searcher did not see; the lowest in bold. "
+        "incumbents, judged on a visit that the searcher did not see; the lowest in bold. As that "
+        "is one visit, a median can lie below the optimum, which is of all visits pooled. "
         f"{evidence_of(runs)}"
     )
     return PaperTable(tuple(columns), data, caption)

@@ -1,4 +1,7 @@
-"""Judging runs: tidy table in, tidy table out, deterministic by seed, nothing is drawn."""
+"""Judging runs: tidy table in, tidy table out, deterministic by seed, nothing is drawn.
+
+`kt_lab.cells.history_table` makes the table of a `History`.
+"""
 
 from kt_lab.stats.anatomy import anatomy
 from kt_lab.stats.budgets import latency_at

@@ -141,17 +141,17 @@ def neighbours_table(landscape: Landscape, config: Mapping[str, Any]) -> pd.Data
     Returns:
         One row per neighbour: `config` (position in the space), `parameter`, `before`, `after`
         (the values as text), `status`, `latency_us`, `ratio` (neighbour / config; < 1 is faster),
-        `low` and `high` (the same ratio, lowest and highest of the visits that timed both: a
-        step is told from noise where they lie on one side of 1).
+        `low` and `high` (lowest and highest of that ratio and of the ratios of the visits that
+        timed both: a step is told from noise where they lie on one side of 1).
     """
     space = landscape.space
     here = space.index(config)
     row, rows = space.row(config), space.neighbour_rows(space.row(config))
     at = space.indices(rows)
-    latency, visits = landscape.latency_us, visit_medians_us(landscape)
+    timed = np.vstack([landscape.latency_us, visit_medians_us(landscape)])
     changed = [int(np.flatnonzero(other != row)[0]) for other in rows]
     text = [[value_text(v) for v in p.values] for p in space.parameters]
-    ratios = visits[:, at] / visits[:, [here]]
+    ratios = timed[:, at] / timed[:, [here]]
     table = pd.DataFrame(
         {
             "config": at,
@@ -159,8 +159,8 @@ def neighbours_table(landscape: Landscape, config: Mapping[str, Any]) -> pd.Data
             "before": [text[i][row[i]] for i in changed],
             "after": [text[i][other[i]] for i, other in zip(changed, rows, strict=True)],
             "status": [status or UNRECORDED for status in landscape.status[at]],
-            "latency_us": latency[at],
-            "ratio": latency[at] / latency[here],
+            "latency_us": timed[0, at],
+            "ratio": ratios[0],
             "low": np.fmin.reduce(ratios),
             "high": np.fmax.reduce(ratios),
         }

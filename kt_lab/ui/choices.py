@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kt_lab.cells import recorded
-from kt_lab.errors import KtLabError, UnknownName
+from kt_lab.errors import KtLabError, UnknownName, UsageError
 from kt_lab.journals import journaled
 from kt_lab.landscape import landscapes
 from kt_lab.prior import Prior
@@ -105,6 +105,7 @@ def chosen(choices: Sequence[RunnerChoice], wanted: str) -> RunnerChoice:
             recorded GPU.
 
     Raises:
+        UsageError: It is a live one, and this machine has no GPU.
         UnknownName: None fits.
     """
     for choice in choices:
@@ -113,6 +114,12 @@ def chosen(choices: Sequence[RunnerChoice], wanted: str) -> RunnerChoice:
             return choice
         if wanted == "live" and choice.live:
             return choice
+    if wanted.startswith("live") and not any(choice.live for choice in choices):
+        replays = ", ".join(sorted({choice.gpu for choice in choices})) or "none"
+        raise UsageError(
+            f"a live search needs a GPU, got {wanted!r} but this machine has no GPU "
+            f"(see kt-lab doctor); replays: {replays}"
+        )
     raise UnknownName("runner", wanted, [choice.label for choice in choices])
 
 

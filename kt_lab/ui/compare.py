@@ -97,6 +97,9 @@ class ComparePanel:
             raise UsageError("a panel runs one comparison at a time, got one running; stop it")
         self.session = self._session()
         self._drawn = (0, True)
+        self.compared = Compared()
+        self.view.begin()
+        self.view.draw({})  # another comparison's figures are not this one's
         self.session.start()
         self.view.render(self.session.snapshot())
         self._pump_task = pump(self.session, partial(self._turn, self.session))
@@ -134,6 +137,8 @@ class ComparePanel:
             self.view.guarded(lambda: self._take(self.session))
         if not snapshot.alive:
             self.choice.refresh()
+            if snapshot.done and self.session.runs().empty:
+                self.view.unmeasured()
 
     def show(self) -> None:
         """Draws the finished runs, as the controls of the view say."""

@@ -56,7 +56,7 @@ class CompareChoice:
         self.workloads = _several("workloads", "On what", [])
         gpus = list(dict.fromkeys(entry.gpu for entry in landscapes()))
         self.gpu = dropdown("gpu", "Whose recorded landscapes are replayed.", gpus)
-        self.options = OptionControls(CompareOptions, guard=shell.guarded)
+        self.options = OptionControls(CompareOptions, guard=shell.acted)
         lists = w.HBox([self.searchers, self.workloads], layout=w.Layout(flex_flow="row wrap"))
         self._asked = w.VBox([lists, self.gpu, self.options.box])
         self.box = w.VBox([self.source, self._asked])

@@ -77,6 +77,10 @@ class CompareView(Shell):
             image.layout.display = "none" if drawing is None else ""
         self.buttons["export"].disabled = not drawings
 
+    def unmeasured(self) -> None:
+        """Says that there is nothing to draw, though runs are finished."""
+        self.status.value += "; no run measured anything: give them more seconds or trials"
+
     def exported(self, paths: Mapping[str, Mapping[str, Path]]) -> None:
         """Says where the figures were written."""
         shown = [str(path) for kinds in paths.values() for path in kinds.values()]

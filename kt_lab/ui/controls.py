@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as w
 
 from kt_lab.errors import UnknownName
+from kt_lab.runners.workers import usable_cores
 from kt_lab.search.base import Options, option
 from kt_lab.space import ParameterSpace
 from kt_lab.transfer import KNOWLEDGE
@@ -19,6 +20,7 @@ _FIELD = w.Layout(width="25em")
 _ROW = w.Layout(align_items="center")
 _INTEGER = 2**53 - 1  # the largest that the browser keeps exactly
 _REAL = 1e300
+_FIRST = {"seconds": 60.0, "workers": usable_cores()}  # what an unset option starts from
 _MOST_ROWS = 6  # of a list of values; longer ones scroll
 _VALUES = "Values of {} that the search may use; Ctrl-click for several."
 
@@ -121,6 +123,7 @@ def _row(field: dataclasses.Field) -> _Row | None:
         return _plain(w.Dropdown(options=listed, **look), told)
     if float in kinds or int in kinds:
         number = _number(float in kinds, told, look)
+        number.value = _FIRST.get(field.name, number.value) if none else number.value
         return _optional(number, told) if none else _plain(number, told)
     if str in kinds:
         return _plain(w.Text(continuous_update=False, **look), told)

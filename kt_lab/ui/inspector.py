@@ -182,7 +182,7 @@ class ConfigInspector:
             self.buttons["compare"].disabled = True
         self.shell.on_click(self.buttons["walk"], self.walk)
         self.shell.on_click(self.buttons["compare"], self.compare)
-        self.picker = LandscapePicker(lambda: self.shell.guarded(self._landscape_chosen))
+        self.picker = LandscapePicker(lambda: self.shell.acted(self._landscape_chosen))
         wrap = w.Layout(flex_flow="row wrap", grid_gap="0 2em")
         self.box = w.VBox(
             [

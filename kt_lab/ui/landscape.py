@@ -24,7 +24,7 @@ from kt_lab.ui.landscape_choice import LandscapePicker, SliceControls
 from kt_lab.ui.landscape_figure import slice_figure
 from kt_lab.ui.landscape_map import LandscapeMap, scale_html
 from kt_lab.ui.landscape_view import SearchControls
-from kt_lab.ui.landscape_words import cell_config, cell_tip, landscape_line, trial_line
+from kt_lab.ui.landscape_words import cell_config, cell_tip, landscape_line, reading_line
 from kt_lab.ui.session import Session
 from kt_lab.ui.shell import Shell, Throttle, pump, wait_for
 
@@ -128,7 +128,7 @@ class LandscapePanel:
 
     @property
     def upto(self) -> int:
-        """How many trials of the search are shown."""
+        """How many readings of the search are shown."""
         return self.controls.slider.value
 
     @upto.setter
@@ -139,6 +139,7 @@ class LandscapePanel:
         """Replays a search in the background, and shows its way while it goes on."""
         if self.session is not None and self.session.alive:
             raise UsageError("a panel runs one search at a time, got one running; stop it first")
+        self.shell.begin()
         landscape, of = self.landscape, self.controls
         name, seed, budget = of.searcher.value, of.seed.value, Budget(trials=of.trials.value)
         told = {"workload": landscape.workload, "kernel": landscape.kernel, "gpu": landscape.gpu}
@@ -189,11 +190,11 @@ class LandscapePanel:
         self._trail()
 
     def step(self, by: int = 1) -> None:
-        """Shows so many trials more, or less."""
+        """Shows so many readings more, or less."""
         self.upto = min(max(self.upto + by, 0), self.controls.slider.max)
 
     def replay(self) -> None:
-        """Plays the search from its first trial; the browser turns the pages."""
+        """Plays the search from its first reading; the browser turns the pages."""
         self.controls.replay()
 
     def drawing(self, *, venue: str | None = None, width: str = "column") -> Drawing:
@@ -241,7 +242,7 @@ class LandscapePanel:
     def _build(self) -> None:
         self.shell, self._show = Shell(), Throttle(lambda: self.shell.guarded(self._trail))
         self.map = LandscapeMap(self._cell_chosen)
-        self.slice = SliceControls(lambda: self.shell.guarded(self._sliced))
+        self.slice = SliceControls(lambda: self.shell.acted(self._sliced))
         self._facts = w.HTML().add_class("ktl-told")
         self.controls = SearchControls(inspecting=self.inspector is not None)
         self.controls.slider.observe(lambda _: self._show(), names="value")
@@ -258,7 +259,7 @@ class LandscapePanel:
         for name, action in actions.items():
             self.shell.on_click(self.controls.buttons[name], action)
         self.show_run(None)
-        self.picker = LandscapePicker(lambda: self.shell.guarded(self._landscape_chosen))
+        self.picker = LandscapePicker(lambda: self.shell.acted(self._landscape_chosen))
         head = [self._facts, self.picker.box, self.slice.box, self.map.box, w.HTML(scale_html())]
         rest = [*self.controls.rows, self.shell.status, self.shell.drawer]
         self.box = w.VBox([keyboard(), *head, *rest]).add_class("ktl-landscape")
@@ -280,7 +281,7 @@ class LandscapePanel:
     def _trail(self) -> None:
         self.map.trace(self._path, self.upto)
         self.controls.now.value = (
-            "no search shown" if self._path is None else trial_line(self._path, self.upto)
+            "no search shown" if self._path is None else reading_line(self._path, self.upto)
         )
 
     def _cell(self) -> Any:

@@ -22,6 +22,8 @@ from kt_lab.stats.slices import NO_CONFIG
 from kt_lab.trial import OK
 
 WIDE, HIGH = 62, 46  # pixels of a cell
+_DIGITS = (14, 28, 34, 16)  # left, top, width and height of its number: a line passes behind it
+_MASK = "ktl-digits"
 _LABELS = 84  # pixels of the column of the vertical axis' values
 _BESIDE = w.Layout(width="336px", padding="0 0 0 14px")
 _ROW = w.Layout(flex_flow="row wrap", width="fit-content", max_width="100%")
@@ -139,7 +141,7 @@ class LandscapeMap:
         self._on_choose()
 
     def trace(self, path: pd.DataFrame | None, upto: int = 0) -> None:
-        """Draws the first `upto` trials of a path over the map; None: nothing."""
+        """Draws the first `upto` readings of a path over the map; None: nothing."""
         nx, ny = self._shape
         self.trail.value = "" if path is None else trail_svg(path.iloc[:upto], nx=nx, ny=ny)
 
@@ -162,10 +164,10 @@ class LandscapeMap:
 
 
 def trail_svg(path: pd.DataFrame, *, nx: int, ny: int) -> str:
-    """Returns a search's way as SVG: a dot per trial, crosses for failures, the incumbent's line.
+    """Returns a search's way as SVG: dots, crosses for failures, the incumbent's line.
 
     Args:
-        path: The trials so far, from `kt_lab.stats.search_path`.
+        path: The readings so far, from `kt_lab.stats.search_path`.
         nx: Cells across.
         ny: Cells up.
     """
@@ -183,8 +185,10 @@ def trail_svg(path: pd.DataFrame, *, nx: int, ny: int) -> str:
         f'<path d="{dots}" stroke="#fff" stroke-width="3.6" stroke-linecap="round"/>',
         f'<path d="{bad}" stroke="#fff" stroke-width="3"/>',
         f'<path d="{bad}" stroke="#000" stroke-width="1.3"/>',
+        f'<g mask="url(#{_MASK}-{nx}-{ny})">',
         f'<polyline points="{way}" stroke="#fff" stroke-width="3.4"/>',
-        f'<polyline points="{way}" stroke="{ROUTE}" stroke-width="1.8"/>',
+        f'<polyline points="{way}" stroke="{ROUTE}" stroke-width="1.8"/></g>',
+        _mask(nx, ny),
     ]
     if steps:
         at = steps[-1]
@@ -199,8 +203,23 @@ def trail_svg(path: pd.DataFrame, *, nx: int, ny: int) -> str:
         )
     return (
         f'<svg width="{nx * WIDE}" height="{ny * HIGH}" fill="none" role="img" '
-        f'aria-label="the first {len(path)} trials of a search" style="display:block">'
+        f'aria-label="the first {len(path)} readings of a search" style="display:block">'
         f"{''.join(parts)}</svg>"
+    )
+
+
+def _mask(nx: int, ny: int) -> str:
+    """Returns the mask that leaves the cells' numbers free."""
+    left, top, wide, high = _DIGITS
+    holes = "".join(
+        f"M{x * WIDE + left} {y * HIGH + top}h{wide}v{high}h-{wide}z"
+        for x in range(nx)
+        for y in range(ny)
+    )
+    size = f'width="{nx * WIDE}" height="{ny * HIGH}"'
+    return (
+        f'<mask id="{_MASK}-{nx}-{ny}" maskUnits="userSpaceOnUse" x="0" y="0" {size}>'
+        f'<rect {size} fill="#fff"/><path d="{holes}" fill="#000"/></mask>'
     )
 
 

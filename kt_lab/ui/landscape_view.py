@@ -6,13 +6,13 @@ from kt_lab.plots import VENUES
 from kt_lab.ui.choices import searcher_names
 from kt_lab.ui.controls import button, dropdown
 
-_PLAY_MS = 150  # between two trials of an animation
+_PLAY_MS = 150  # between two readings of an animation
 _BUTTONS = {
     "search": ("search", "Runs the searcher on this landscape, in the background.", "search"),
     "stop": ("stop", "Ends the search; its way so far is kept.", "stop"),
-    "replay": ("play from the start", "Plays the search again from its first trial.", "refresh"),
-    "back": ("step back", "Shows one trial less.", "step-backward"),
-    "step": ("step", "Shows one trial more.", "step-forward"),
+    "replay": ("play from the start", "Plays the search again from its first reading.", "refresh"),
+    "back": ("step back", "Shows one reading less.", "step-backward"),
+    "step": ("step", "Shows one reading more.", "step-forward"),
     "save": ("save figure", "Writes this picture as pdf, png, csv and json.", "save"),
     "to-a": ("inspect as A", "Shows the chosen cell's config as A in the inspector.", "eye"),
     "to-b": ("inspect as B", "Shows the chosen cell's config as B in the inspector.", "eye"),
@@ -27,8 +27,8 @@ class SearchControls:
         rows: The widgets to show, one box per row.
         searcher, seed, trials, venue: What is searched, and whose page a figure fits.
         play: Turns the pages of the animation, in the browser (CSS class ktl-play).
-        slider: How many trials are shown (ktl-upto).
-        now: The trial that is shown, in words (ktl-now).
+        slider: How many readings are shown (ktl-upto).
+        now: The reading that is shown, in words (ktl-now).
         buttons: By name (ktl-<name>): search, stop, replay, back, step, save, to-a, to-b.
     """
 
@@ -54,10 +54,10 @@ class SearchControls:
             tooltip="Plays, pauses and resets the search.",
         ).add_class("ktl-play")
         self.slider = w.IntSlider(
-            description="trials shown",
-            tooltip="How many trials of the search are shown; focus it and use the arrow keys.",
+            description="readings shown",
+            tooltip="How many readings of the search are shown; focus it and use the arrow keys.",
             layout=w.Layout(width="34em"),
-            style={"description_width": "7em"},
+            style={"description_width": "8em"},
         ).add_class("ktl-upto")
         w.jslink((self.play, "value"), (self.slider, "value"))
         self.now = w.Label().add_class("ktl-now")
@@ -76,14 +76,14 @@ class SearchControls:
         self.rows = [w.HBox(row, layout=w.Layout(flex_flow="row wrap")) for row in rows]
 
     def fit(self, count: int) -> None:
-        """Makes the slider as long as a search of `count` trials, and shows all of them."""
+        """Makes the slider as long as a search of `count` readings, and shows all of them."""
         self.slider.max = self.play.max = max(count, 1)
         for widget in (self.slider, self.play, *(self.buttons[name] for name in _PATH)):
             widget.disabled = not count
         self.slider.value = count
 
     def replay(self) -> None:
-        """Plays from the first trial on."""
+        """Plays from the first reading on."""
         self.play.playing = False
         self.slider.value = self.play.value = 0
         self.play.playing = True

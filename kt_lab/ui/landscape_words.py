@@ -48,10 +48,10 @@ def cell_tip(landscape: Landscape, cell: Any) -> str:
     return "\n".join([*said, "", *config_lines(config)])
 
 
-def trial_line(path: pd.DataFrame, upto: int) -> str:
-    """Returns what the last of the first `upto` trials of a path was, in one line."""
+def reading_line(path: pd.DataFrame, upto: int) -> str:
+    """Returns what the last of the first `upto` readings of a path was, in one line."""
     if not upto:
-        return f"before the first of {counted(len(path), 'trial')}"
+        return f"before the first of {counted(len(path), 'reading')}"
     row = path.iloc[upto - 1]
     found = row["status"].replace("_", " ")
     if row["status"] == OK:
@@ -59,7 +59,7 @@ def trial_line(path: pd.DataFrame, upto: int) -> str:
     where = "" if row["inside"] else ", outside the slice"
     best = path["ratio"].iloc[int(row["incumbent"])] if pd.notna(row["incumbent"]) else None
     best = "" if best is None else f"; incumbent {best:.3f}"
-    return f"trial {upto} of {len(path)}: {found}{where}{best}"
+    return f"reading {upto} of {len(path)}: {found}{where}{best}"
 
 
 def landscape_line(landscape: Landscape) -> str:

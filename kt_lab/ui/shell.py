@@ -15,6 +15,7 @@ from kt_lab.errors import UsageError
 from kt_lab.ui.background import Background, one_line
 
 EVERY_S = 0.1  # between two renderings, at least
+_REFUSED, _NO_ERRORS = "refused: ", "errors: none"
 
 
 class Shell:
@@ -29,7 +30,8 @@ class Shell:
     def __init__(self):
         """Makes the widgets."""
         self.status, self.errors, self._last = w.Label(), w.Output(), ""
-        self.drawer = w.Accordion([self.errors], titles=("errors: none",))
+        self._complaints, self._before = 0, ""  # how many, and what the status said before
+        self.drawer = w.Accordion([self.errors], titles=(_NO_ERRORS,))
         self.status.add_class("ktl-status")
         self.drawer.add_class("ktl-drawer")
 
@@ -42,9 +44,25 @@ class Shell:
             return False
         return True
 
+    def acted(self, action: Callable[[], object]) -> bool:
+        """Calls what a user did, guarded; where nothing is refused, an older refusal goes."""
+        before = self._complaints
+        fine = self.guarded(action)
+        if before == self._complaints and self.status.value.startswith(_REFUSED):
+            self.status.value = self._before
+        return fine
+
+    def begin(self) -> None:
+        """Empties the drawer: what begins now has raised nothing yet."""
+        self.errors.outputs, self._last = (), ""
+        self.drawer.titles = (_NO_ERRORS,)
+
     def complain(self, error: BaseException) -> None:
         """Shows an exception where the user looks: one line, and all of it in the drawer."""
-        self.status.value = f"refused: {one_line(error)}"
+        self._complaints += 1
+        if not self.status.value.startswith(_REFUSED):
+            self._before = self.status.value
+        self.status.value = f"{_REFUSED}{one_line(error)}"
         self.file("".join(traceback.format_exception(error)), one_line(error))
 
     def file(self, text: str, reason: str) -> None:
@@ -56,11 +74,11 @@ class Shell:
 
     def on_change(self, widget: w.Widget, action: Callable[[], object]) -> None:
         """Calls an action, guarded, whenever the widget's value changes."""
-        widget.observe(lambda _: self.guarded(action), names="value")
+        widget.observe(lambda _: self.acted(action), names="value")
 
     def on_click(self, button: w.Button, action: Callable[[], object]) -> None:
         """Calls an action, guarded, whenever the button is clicked."""
-        button.on_click(lambda _: self.guarded(action))
+        button.on_click(lambda _: self.acted(action))
 
 
 class Throttle:

@@ -85,6 +85,7 @@ class TunerPanel(TunerChoice):
         self._require_rest("start")
         self._asked = self.asked(directory=self.directory)
         self.session, self.confirming = self._session(self._asked), None
+        self.view.begin()
         self._follow(self.session.start())
         return self.session
 

@@ -63,7 +63,7 @@ class TunerChoice:
         self.shape = entry("shape", "Any other shape of the kernel, for a GPU of this machine.")
         self.runner = dropdown("runner", "A GPU of this machine, or the replay of a recorded one.")
         self.searcher = dropdown("searcher", "The algorithm that chooses.", searcher_names())
-        self.run = OptionControls(RunOptions, guard=view.guarded)
+        self.run = OptionControls(RunOptions, guard=view.acted)
         self._option_slot, self._value_slot = w.VBox(), w.VBox()
         more = w.Accordion(
             [self._option_slot, self._value_slot], titles=("searcher options", "allowed values")
@@ -195,7 +195,7 @@ class TunerChoice:
             same = [c for _, c in self.runner.options if c and c.label == before.label]
             self.runner.value = same[0] if same else self.runner.value
         space = self._kernels[self.kernel.value].space(self._workload)
-        self.values = ValueControls(space, guard=self._view.guarded)
+        self.values = ValueControls(space, guard=self._view.acted)
         self._value_slot.children = [self.values.box]
 
     def _runner_chosen(self) -> None:
@@ -204,7 +204,7 @@ class TunerChoice:
 
     def _searcher_chosen(self) -> None:
         options = get_searcher(self.searcher.value).Options
-        self.options = OptionControls(options, guard=self._view.guarded)
+        self.options = OptionControls(options, guard=self._view.acted)
         self._option_slot.children = [self.options.box]
 
 

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.browser
 
 NAME = "03_landscape_atlas.ipynb"
 ROOTS = (".ktl-landscape", ".ktl-inspector")
-NOW = r"trial (\d+) of (\d+)"
+NOW = r"reading (\d+) of (\d+)"
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +21,9 @@ def notebook(tab):
 
 
 def settled(notebook):
-    """Waits until a search under way adds no trial; it shows the last of those so far, too."""
+    """Waits until a search under way adds no reading; it shows the last of those so far, too."""
     total = None
-    while (seen := now(notebook, r"trial (\d+) of \1")) != total:
+    while (seen := now(notebook, r"reading (\d+) of \1")) != total:
         total = seen
         notebook.page.wait_for_timeout(1_500)
     return total
@@ -42,15 +42,15 @@ def test_a_search_is_run_and_played_over_the_map(notebook, lab):
     total = settled(notebook)
     notebook.shoot("landscape", ".ktl-landscape")
     notebook.click(".ktl-landscape .ktl-replay")
-    first = now(notebook, rf"trial (?!{total} )(\d+) of {total}")
-    moved = now(notebook, rf"trial (?!{total} |{first} )(\d+) of {total}")
+    first = now(notebook, rf"reading (?!{total} )(\d+) of {total}")
+    moved = now(notebook, rf"reading (?!{total} |{first} )(\d+) of {total}")
     assert 0 <= first < moved < total
     notebook.page.locator(".ktl-landscape .ktl-play button").first.click()  # pause
     notebook.page.wait_for_timeout(500)  # more than a frame of the animation, for one under way
     notebook.page.locator(".ktl-landscape .ktl-upto .noUi-handle").last.focus()
     held = now(notebook)
     notebook.page.keyboard.press("ArrowRight")
-    assert now(notebook, rf"trial (?!{held} )(\d+) of {total}") == held + 1
+    assert now(notebook, rf"reading (?!{held} )(\d+) of {total}") == held + 1
     notebook.click(".ktl-landscape .ktl-save")
     notebook.until(".ktl-landscape .ktl-status", "^saved")
     names = {path.name for path in (lab.notebooks / "figures").iterdir()}

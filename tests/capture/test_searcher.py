@@ -139,7 +139,11 @@ REFUSALS = {
     ),
     "a class without methods in another cell": (
         "class Marker:\n    colour = 'red'",
-        "got none for Marker; define it .* inside the class, or in the cell, that uses it",
+        "got none for Marker; .* define it, in .*, inside the class, or in the cell, that uses it",
+    ),
+    "a subclass with options alone": (
+        CELL + "\nclass Mine(Mine):\n    name, Options = 'tuned', MineOptions",
+        r"got none for Mine; override one, or for new options alone pass \(BestFirst, \{'starts'",
     ),
 }
 

@@ -1,5 +1,7 @@
 """What a large table takes is measured on one like those that are stored."""
 
+import pytest
+
 from kt_lab import cli
 from kt_lab.evidence import scale
 from kt_lab.evidence.scale import made_up
@@ -42,3 +44,11 @@ def test_the_benchmark_prints_seconds_memory_and_ratios(capsys, monkeypatch):
     assert rows[0].split() == ["500", "5,000", "trials", "ratio"]
     assert len(rows) == 9
     assert all(row.split()[-3:] == ["500.00", "5000.00", "10.0"] for row in rows[1:])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [([], "got trials=0"), (["scale"], "at least 1,000 trials, got 0")]
+)
+def test_no_trials_are_refused_not_taken_for_the_default(words, said, capsys):
+    assert cli.main(["benchmark", *words, "--trials", "0"]) == 2
+    assert said in capsys.readouterr().err

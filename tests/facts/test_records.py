@@ -136,3 +136,12 @@ def test_an_unknown_name_lists_the_nearest():
     error = UnknownName("searcher", "lfbo_patern", ["lfbo_pattern", "pattern", "random"])
     assert "did you mean 'lfbo_pattern'" in str(error)
     assert isinstance(error, ValueError)
+
+
+def test_many_known_names_are_counted_and_few_are_sorted_by_their_numbers():
+    many = [f"softmax/{n}x640" for n in range(1, 121)]
+    said = str(UnknownName("workload", "softmax/4096x641", many))
+    assert "did you mean " in said
+    assert said.endswith("? 120 are known: kt-lab list workloads")
+    assert str(UnknownName("extent", "?", map(str, range(20)))).endswith(", such as 0, 1, 2")
+    assert str(UnknownName("value", "3", ["16", "2", "8"])).endswith("known: 2, 8, 16")

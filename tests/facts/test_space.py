@@ -197,3 +197,16 @@ def test_distinct_rows_are_those_of_numpy_in_its_order(n, most):
     rows = np.random.default_rng(n).integers(most, size=(n, 3))
     rows = np.concatenate([rows, rows[: n // 2], rows % 257])
     np.testing.assert_array_equal(distinct(rows), np.unique(rows, axis=0))
+
+
+@pytest.mark.parametrize(
+    "given", [["BLOCK * 2 <= 64"], "BLOCK * 2 <= 64", [lambda _: True], lambda _: True]
+)
+def test_a_constraint_that_is_none_is_told_how_it_is_written(given):
+    with pytest.raises(SpaceError, match=r"Constraint\(name, expression\), got .*; write \["):
+        _space(constraints=given)
+
+
+def test_a_missing_default_is_told():
+    with pytest.raises(SpaceError, match=r"the default must be a valid config.*missing \['BLOCK'"):
+        ParameterSpace([PowerOfTwo("BLOCK", 16, 128)])

@@ -196,3 +196,29 @@ def test_a_conversion_replaces_nobodys_file(tmp_path, capsys):
 def test_samples_keep_the_protocol_that_they_were_taken_by(recorded, tmp_path):
     back = read_cache(write_cache(recorded, tmp_path / "a.json"))
     assert back.manifest["protocol"] == recorded.manifest["protocol"]
+
+
+def test_a_dot_in_a_name_is_part_of_it(tmp_path):
+    source = write(tmp_path / "sm.json", hub())
+    for name in ("sm.v1.1", "sm.v1.2"):
+        assert main(["convert", str(source), str(tmp_path / name), "--format", "cache"]) == 0
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {"sm.json", *(f"sm.v1.{n}.{s}" for n in (1, 2) for s in ("json", "parquet"))}
+
+
+def test_a_conversion_keeps_its_source_and_what_is_no_manifest(tmp_path, capsys):
+    source, table = write(tmp_path / "k.json", hub()), tmp_path / "k.parquet"
+    before = source.read_bytes()
+    table.write_bytes(b"of another one")
+    assert main(["convert", str(source), str(table), "--format", "cache"]) == 2
+    assert "would write over k.json, its own source" in capsys.readouterr().err
+    assert (source.read_bytes(), table.read_bytes()) == (before, b"of another one")
+    other = write(tmp_path / "other.json", hub())
+    assert main(["convert", str(other), str(table), "--format", "cache"]) == 2
+    assert "would write over k.json, which is no landscape's" in capsys.readouterr().err
+    assert source.read_bytes() == before
+    assert main(["convert", str(source), str(tmp_path / "land"), "--format", "cache"]) == 0
+    land = tmp_path / "land.parquet"
+    assert main(["convert", str(land), str(land), "--format", "cache"]) == 2
+    assert "would write over landscape land.parquet" in capsys.readouterr().err
+    Landscape.load(land)

@@ -31,7 +31,12 @@ def test_another_number_of_extents_is_told_with_an_example(name):
         workload_of_shape(f"softmax/{name}")
 
 
-@pytest.mark.parametrize("key", ["softmax/4096by640", "softmax/0x1", "softmax/", "sofmax/1x1"])
-def test_what_is_no_shape_or_no_kernel_is_an_unknown_name(key):
-    with pytest.raises(UnknownName):
+@pytest.mark.parametrize("key", ["softmax/4096by640", "softmax/0x1", "softmax/"])
+def test_what_is_no_shape_is_told_with_one(key):
+    with pytest.raises(UsageError, match=rf"softmax is M x N, .* such as softmax/.*'{key}'"):
         workload_of_shape(key)
+
+
+def test_a_shape_of_no_kernel_is_an_unknown_name():
+    with pytest.raises(UnknownName, match="did you mean 'softmax'"):
+        workload_of_shape("sofmax/1x1")

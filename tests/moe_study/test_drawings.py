@@ -70,6 +70,47 @@ def test_what_is_slower_than_a_reference_is_drawn_as_well(draw):
     assert right > points["over_eager"].max()
 
 
+def regret_table(kernel, *lists):
+    rows = {"kernel": kernel, "regret": 0.0, "shares_original": True, "shares_mended": False}
+    pairs = [("1x8x8", "1x8x8"), ("1x8x8", "2x8x8")]
+    return pd.DataFrame(
+        {**rows, "list": name, "tuned": tuned, "workload": ran}
+        for name in lists
+        for tuned, ran in pairs
+    )
+
+
+def test_the_first_panel_of_each_kernel_has_the_labels_of_its_rows():
+    names = ("moe_weights_atomic", "moe_weights_cast", "moe_weights_colwise")
+    lists = (("pr3952", "wide"), ("wide",), ("published", "wide"))
+    table = pd.concat(map(lambda kernel, own: regret_table(kernel, *own), names, lists))
+    with plots.paper(width="text"):
+        fig = moe_sharing.plot_regrets(table.reset_index(drop=True))
+    shown = {ax.get_title(): [text.get_text() for text in ax.get_yticklabels()] for ax in fig.axes}
+    assert [title for title, labels in shown.items() if title and any(labels)] == [
+        *("atomic: scales, pr3952", "atomic: cast, wide", "weights colwise, published")
+    ]
+    assert fig.axes[4].get_title() == "weights colwise, published", "a row per kernel"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "key"),
+    [("moe_weights_cast", "torchao's key"), ("jagged_rowwise", "torchao's key before 3952")],
+)
+def test_outlines_say_of_which_key_they_are(kernel, key):
+    table = regret_table(kernel, "wide")
+    (legend,) = moe_sharing.plot_regrets(table).legends
+    assert [text.get_text() for text in legend.get_texts()] == [f"shared by {key}"]
+    assert f"Worst where {key} shares" in moe_sharing.caption_regrets(table, differ="experts")
+
+
+def test_legends_of_layouts_lie_above_the_data(draw):
+    fig = moe_kernels.plot_layouts(*draw("layouts").points.values())
+    FigureCanvasAgg(fig).draw()
+    for ax in fig.axes:
+        assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
+
+
 def test_a_family_that_nobody_knew_is_drawn_beside_the_others(noisy):
     losses = held_out.losses(noisy)
     losses = losses.assign(tuned=losses["tuned"].replace("Llama 4", "somebody's"))

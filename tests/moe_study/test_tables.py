@@ -48,6 +48,11 @@ def test_few_experts_and_llama_4_come_first(recorded_here):
         recorded.open_study(["softmax"])
 
 
+def test_only_gpus_that_recorded_the_study_are_offered():
+    with pytest.raises(UnknownName, match=r"got 'h100'; did you mean 'h200'\? known: h200$"):
+        recorded.open_study(gpu="h100")
+
+
 def test_a_pick_is_judged_by_the_visit_that_did_not_choose_it(exact):
     x = of(exact, SHAPES[0])
     at = recorded.positions(x, "pr3952")
@@ -159,6 +164,20 @@ def test_cold_seconds_are_sums_over_the_list(result):
     means = tunings.cold_by_list(result)
     assert means["configs"].is_monotonic_increasing
     assert not means["list"].str.contains("distinct").any()
+
+
+def test_only_families_that_regress_are_shown_and_all_are_counted():
+    rows = pd.DataFrame({
+        "kernel": ["a", "b", "c"], "gpu": "h200", "list": "wide", "tuned": "x", "ran": "y",
+        "cases": [2, 4, 2], "accepted": [1.0, 0.5, 0.0], "loss_regressions": [0, 3, 0],
+        "loss_worst": [0.0, 0.4, 0.01], "guarded_regressions": [0, 0, 1],
+        "guarded_worst": [0.0, 0.0, 0.02],
+    })  # fmt: skip
+    told = tunings.regressed(rows).set_index("kernel")
+    assert told.index.tolist() == ["b", "c", "all 3 rows"]
+    columns = ["cases", "accepted", "loss_regressions", "loss_worst", "guarded_regressions"]
+    assert told.loc["all 3 rows", columns].tolist() == [8, 0.5, 3, 0.4, 1]
+    assert tunings.regressed(rows[:0]).empty
 
 
 def test_families_are_those_of_other_shapes(result):
@@ -295,6 +314,41 @@ def test_speedups_are_alike_by_what_they_gain(exact, result):
     assert verdict(1.02, 1.00) == claims.AGREES
     assert verdict(1.14, 1.05) == claims.DIFFERS
     assert verdict(1.00, 1.20) == claims.DIFFERS
+
+
+@pytest.mark.parametrize(
+    ("claim", "kernel", "speedup", "verdict"),
+    [
+        (claims._sixteen_b, speedups.PAIR, 1 / (1 - 0.043), claims.PARTLY),
+        (claims._sixteen_b, speedups.PAIR, 1 / (1 - 0.06), claims.AGREES),
+        (claims._sixteen_b, speedups.PAIR, 0.95, claims.DIFFERS),
+        (claims._deepseek, speedups.PAIR, 1 / 1.04, claims.PARTLY),
+        (claims._deepseek, speedups.PAIR, 1 / 1.14, claims.AGREES),
+        (claims._deepseek, speedups.PAIR, 1.04, claims.DIFFERS),
+    ],
+)
+def test_the_direction_alone_agrees_in_part_where_a_size_is_published(
+    claim, kernel, speedup, verdict
+):
+    study = claims._Study((), {})
+    study.__dict__["pull"] = pd.DataFrame({
+        "kernel": [kernel], "workload": ["8x2048x1408"], "family": ["DeepSeek-MoE-16B"],
+        "speedup": [speedup], "low": [speedup - 0.01], "high": [speedup + 0.01],
+    })  # fmt: skip
+    assert claim(study)[1] == verdict
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"),
+    [(1.1, claims.AGREES), (1.3, claims.PARTLY), (1.02, claims.PARTLY), (0.8, claims.DIFFERS)],
+)
+def test_the_route_by_a_copy_is_held_against_the_published_gain(gain, verdict):
+    study = claims._Study((), {})
+    study.__dict__["routes"] = pd.DataFrame({
+        "list": ["wide"], "route": ["copy, then scale"], "shape": ["s"], "ratio": [1 / gain],
+        "high": [1 / gain + 0.01],
+    })  # fmt: skip
+    assert claims._route(study)[1] == verdict
 
 
 @pytest.mark.parametrize(

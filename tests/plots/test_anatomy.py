@@ -58,8 +58,25 @@ def test_origins_have_looks_of_their_own(anatomy, quality, calibrated):
 
 def test_searchers_without_probabilities_have_no_calibration(anatomy, quality, calibrated):
     fig = draw(anatomy, quality, calibrated.iloc[:0])
-    assert len(fig.subfigs[1].axes[1].lines) == 1  # the diagonal
-    assert "calibration error" not in caption_anatomy(anatomy, quality, calibrated.iloc[:0])
+    assert [ax.get_title(loc="left") for ax in fig.subfigs[1].axes] == ["(c)"]
+    caption = caption_anatomy(anatomy, quality, calibrated.iloc[:0])
+    assert not any(words in caption for words in ("(d)", "calibration", "probability", "whiskers"))
+    both = caption_anatomy(anatomy, quality, calibrated)
+    assert caption == both[: both.index("(d)")] + both[both.index("Bands") :].replace(
+        " and whiskers", "", 1
+    )
+
+
+def test_numbers_on_dark_hatches_have_a_light_box(anatomy, quality, calibrated):
+    dark = plots.style.mpl.colors.to_rgba("#8294a3")
+    for ax in draw(anatomy, quality, calibrated).subfigs[0].axes:
+        hatched = [bar for bar in ax.patches if bar.get_hatch() and bar.get_facecolor() == dark]
+        for text in ax.texts:
+            x, y = text.get_position()
+            if any(bar.get_bbox().contains(x, y) for bar in hatched):
+                assert text.get_bbox_patch().get_facecolor() == (1, 1, 1, 1)
+                hatched = [bar for bar in hatched if not bar.get_bbox().contains(x, y)]
+        assert all(abs(bar.get_width()) < 0.12 for bar in hatched)
 
 
 def test_the_caption_tells_the_evidence(anatomy, quality, calibrated):

@@ -144,6 +144,8 @@ def test_marginals_tell_failures_and_survive_the_points_file(found, tmp_path):
     assert failed.max() > 0
     assert f"{failed.max():.0%}" in said
     assert {"(empty)", "evict_first", "magic"} <= set(said)
+    sign = drawing.figure.legends[0].legend_handles[-1]
+    assert (sign.get_label(), sign.get_markeredgewidth()) == ("share that fails", 0)
     paths = drawing.save("marginals", directory=tmp_path)
     with plots.paper("icml", columns=2):
         again = plot_marginals(plots.read_points(paths["csv"])["data"])

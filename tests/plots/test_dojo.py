@@ -72,6 +72,19 @@ def test_players_are_drawn_over_programs_and_the_caption_ranks_them(tmp_path):
     pyplot.close(drawing.figure)
 
 
+def test_the_lowest_panel_of_each_column_has_labels():
+    rows = [players_row("random", 0, [8.0, 4.0], workload=f"{name}/1") for name in "abc"]
+    drawing = players_figure({"rows": rows})
+    drawing.figure.canvas.draw()
+    labelled = [
+        any(text.get_visible() and text.get_text() for text in ax.get_xticklabels())
+        for ax in drawing.figure.axes
+        if ax.get_visible()
+    ]
+    assert labelled == [False, True, True]
+    pyplot.close(drawing.figure)
+
+
 def test_what_was_not_measured_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
     assert stored("dojo") is None

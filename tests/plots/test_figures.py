@@ -120,6 +120,16 @@ def test_quality_marks_every_searcher_and_the_reference(ratios):
     assert labels == ["Pattern", "LFBO-Pattern", "TPE (Optuna)"]
 
 
+def test_words_of_quality_and_time_stay_on_their_side_of_one(ratios):
+    ax = plots.plot_quality_vs_time(*ratios[:2])
+    ax.figure.canvas.draw()
+    x, y = ax.transData.transform((1.0, 1.0))
+    words = [text for text in ax.texts if text.get_text().startswith("cheaper")]
+    below, above = (text.get_window_extent() for text in words)
+    assert max(below.x1, above.x1) < x
+    assert below.y1 < y < above.y0
+
+
 def test_convergence_has_trials_and_seconds_for_every_workload(bands):
     workloads = bands[0].workload.unique()
     fig = plots.plot_convergence(*bands, noise_floor={workloads[0]: 1.02})
@@ -128,6 +138,14 @@ def test_convergence_has_trials_and_seconds_for_every_workload(bands):
     styles = [[line.get_linestyle() for line in ax.get_lines()] for ax in fig.axes]
     assert len(styles[0]) == len(styles[2]) + 1  # the floor of the first workload only
     assert all(ax.get_ylim()[0] < 1 for ax in fig.axes)
+
+
+def test_the_legend_shows_the_markers_that_tell_searchers_apart(bands):
+    lines = plots.plot_convergence(*bands).legends[0].get_lines()
+    for name in bands[0]["searcher"].unique():
+        look = plots.searcher_style(name)
+        line = next(each for each in lines if each.get_label() == look.label)
+        assert line.get_marker() == look.marker
 
 
 def test_the_band_is_in_the_legend_where_there_is_one(bands):

@@ -77,6 +77,30 @@ def test_an_infinite_geomean_of_a_forest_tells_the_successes(endless):
     assert "1 searcher never reached it" in plots.caption_ratio_forest(*endless)
 
 
+@pytest.mark.parametrize(("columns", "line"), [(2, " "), (1, "\n")])
+def test_nothing_is_divided_by_a_reference_that_never_reaches_the_target(ratios, columns, line):
+    missed = ratios[2].copy()
+    rows = missed["workload"] == missed["workload"].dropna().iloc[0]
+    missed.loc[rows, ["reference_n_success", "estimate"]] = 0, 0.0
+    missed.loc[missed["scope"] == "geomean", "estimate"] = 0.0
+    for table, where in (
+        (missed, " on 1 of 4 workloads"),
+        (missed.assign(reference_n_success=0), ""),
+    ):
+        ax = draw(plots.plot_ratio_forest, *ratios[:2], table, columns=columns).axes[2]
+        assert ax.get_xlabel() == f"Pattern{line}never reaches it{where}"
+        assert not ax.lines
+        assert len(ax.get_xticks()) == 0
+        means = table[table.scope == "geomean"].set_index("searcher")
+        best = ratios[0][ratios[0].scope == "geomean"].sort_values("estimate").searcher.iloc[0]
+        reached, of = means.loc[best, ["n_success", "n_runs"]]
+        said = {text.get_position()[1]: text.get_text() for text in ax.texts}
+        assert said[0] == (
+            f"{reached}/{of}" if columns == 1 else f"{reached} of {of} runs reach it"
+        )
+    assert dots(draw(plots.plot_ratio_forest, *ratios).axes[2])
+
+
 def test_profiles_draw_the_chosen_over_grey_others(runs):
     optima = make_optima(runs)
     ecdf = stats.runtime_ecdf(runs, optima)

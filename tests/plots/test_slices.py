@@ -54,7 +54,10 @@ def test_every_cell_says_what_it_is(tables):
     assert {f"{ratio:.2f}" for ratio in cells["ratio"] if ratio < 9.99} <= said
     assert set(cells["status"]) > {OK}, "the example has failures"
     assert {cell_text(s, np.nan) for s in cells["status"] if s != OK} - said <= {""}
-    assert {"trial", "failed trial", "incumbent"} <= said
+    assert {"reading", "failed reading", "incumbent"} <= said
+    numbers = [text for text in fig.axes[0].texts if text.get_text() != "·"]
+    assert all(text.get_path_effects() for text in numbers), "a halo, over the incumbent's line"
+    assert min(text.zorder for text in numbers) > max(line.zorder for line in fig.axes[0].lines)
     fig.draw_without_rendering()
     frame = fig.bbox
     for ax in fig.axes:
@@ -66,7 +69,7 @@ def test_captions_count_what_is_drawn(tables):
     cells, path = tables
     inside = path[path["inside"]]
     said = plots.caption_landscape_slice(cells, path=path)
-    assert f"{len(inside)} trials of one search" in said
+    assert f"{len(inside)} readings of one search" in said
     assert f"{(inside['status'] != OK).sum()} of them failed" in said
     assert f"({cells['n_configs'].sum()} configs)" in said
     assert "with BLOCK_N=256 and" in said
@@ -85,7 +88,7 @@ def test_text_on_every_colour_can_be_read():
     assert cell_color(MOST) == cell_color(100 * MOST)
 
 
-def test_trials_of_a_cell_do_not_hide_each_other(tables):
+def test_readings_of_a_cell_do_not_hide_each_other(tables):
     path = tables[1]
     offsets = slot_offsets(path)
     assert ((offsets > 0) & (offsets < 1)).all()

@@ -3,7 +3,8 @@
 import pytest
 from matplotlib import pyplot
 
-from kt_lab.evidence.warm_figures import table_of, warm_figure
+from kt_lab.errors import UsageError
+from kt_lab.evidence.warm_figures import searched, table_of, warm_figure
 from kt_lab.evidence.warm_tables import summary
 
 
@@ -32,14 +33,32 @@ def test_a_line_per_mode_on_two_logarithmic_panels(tmp_path):
     ]
     assert drawn == [pytest.approx([200.0, 50.0]), pytest.approx([100.0, 0.3])]
     assert left.get_xscale() == left.get_yscale() == right.get_yscale() == "log"
-    assert "on 2 to 4 landscapes of 2 kernels" in drawing.caption
-    assert "cold 3.00 to 1.500 and the same shape, other GPU 2.00 to 1.000" in drawing.caption
+    assert "on 2 landscapes of 1 kernel," in drawing.caption
+    assert "less than 0.3 % above is drawn on the lower edge" in drawing.caption
+    assert "cold 3.00 to 1.500 and twin (same shape, other GPU) 2.00 to 1.000" in drawing.caption
     paths = drawing.save("warm", directory=tmp_path)
     assert all(path.stat().st_size > 100 for path in paths.values())
     pyplot.close(drawing.figure)
 
 
 def test_the_table_counts_what_each_mode_searched():
-    counts = table_of(result()).drop_duplicates("mode").set_index("mode")
-    assert counts["landscapes"].to_dict() == {"cold": 4, "twin": 2}
-    assert counts["kernels"].to_dict() == {"cold": 2, "twin": 1}
+    found = result()
+    found["rows"] += [row | {"mode": "kernel"} for row in found["rows"] if row["mode"] == "cold"]
+    counts = table_of(found).drop_duplicates("mode").set_index("mode")
+    assert counts["landscapes"].to_dict() == {"cold": 4, "twin": 2, "kernel": 4}
+    assert counts["kernels"].to_dict() == {"cold": 2, "twin": 1, "kernel": 2}
+
+
+def test_landscapes_that_only_cold_searches_have_are_left_out():
+    found = result()
+    alone = next(row for row in found["rows"] if row["kernel"] == "b")
+    alone["ratios"] = [9.0, 9.0]
+    table = table_of(found).set_index(["mode", "budget"])
+    assert table.loc[("cold", 10), ["worst", "landscapes"]].tolist() == [1.5, 2]
+    cold = {"seeds": 3, "rows": [row for row in found["rows"] if row["mode"] == "cold"]}
+    assert set(table_of(cold)["landscapes"]) == {4}
+
+
+def test_a_searcher_that_does_not_read_its_prior_is_refused():
+    with pytest.raises(UsageError, match="got 'random'; choose one that does: scout"):
+        searched("rope/4x4096x32x8x128", "h200", searcher="random", seeds=1, trials=2)

@@ -124,6 +124,12 @@ def test_mistakes_are_told(tmp_path):
         read_study("tiny", reference="patern")
     with pytest.raises(UsageError, match=r"lanes must be one of the study's \[16\]"):
         read_study("tiny", lanes=4)
+    with pytest.raises(UsageError, match="got anatomy, of which tiny has nothing to draw"):
+        publish("tiny", directory=tmp_path / "new", only=["anatomy"])
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(UsageError, match=r"directory must be a folder.*where a file stands"):
+            publish("tiny", directory=tmp_path / place, only=["ratios"])
 
 
 def test_a_study_without_its_landscapes_is_refused(stored, tmp_path, monkeypatch):

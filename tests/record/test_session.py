@@ -1,5 +1,7 @@
+import argparse
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -7,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kt_lab.commands import record as command
 from kt_lab.datasheet import noisy
 from kt_lab.errors import LandscapeError, UsageError
-from kt_lab.landscape import Landscape
+from kt_lab.landscape import Landscape, data_directory
 from kt_lab.record import Recording, RecordOptions, SessionOptions, SessionRecording
 from kt_lab.record.session import chosen
 from kt_lab.runners.replay import ReplayRunner
@@ -133,6 +136,27 @@ def test_a_session_without_time_is_refused_and_saves_nothing(recorded, tmp_path,
     with pytest.raises(UsageError, match=r"must time one config at least, got none in 0\.0 s"):
         session.run()
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_the_command_finds_what_was_recorded_into_its_directory(recorded, monkeypatch):
+    found, _ = recorded
+    asked = {}
+    session = SimpleNamespace(run=lambda: "nothing")
+    monkeypatch.setattr(
+        command, "SessionRecording", lambda *_, **given: asked.update(given) or session
+    )
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    for folder in (["--directory", str(data_directory())], []):
+        assert command.run(parser.parse_args([WORKLOADS[0], "--session", "monday", *folder])) == 0
+        if folder:
+            read = asked["load"](WORKLOADS[0], gpu="test")
+            assert read.manifest == found[WORKLOADS[0]].manifest
+            monkeypatch.delenv("KT_LAB_DATA")  # what is not below the directory is as shipped
+            assert asked["load"]("softmax/8192x8192", gpu="h200").gpu == "h200"
+        else:
+            with pytest.raises(LandscapeError, match="must name one landscape, got none"):
+                asked["load"](WORKLOADS[0], gpu="test")
 
 
 def test_a_foreign_file_is_no_session(tmp_path):

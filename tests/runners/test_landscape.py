@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kt_lab.errors import LandscapeError
-from kt_lab.landscape import Landscape
+from kt_lab.landscape import Landscape, load_landscape
 from tests.runners.tables import make_landscape
 
 
@@ -72,3 +72,26 @@ def test_a_damaged_landscape_is_refused_with_its_law(tmp_path, damage, law):
     damage(path)
     with pytest.raises(LandscapeError, match=law):
         Landscape.load(path)
+
+
+def test_a_dot_in_a_name_is_part_of_it(tmp_path):
+    paths = [make_landscape().save(tmp_path / f"run-1.{n}") for n in (1, 2)]
+    assert [path.name for path in paths] == ["run-1.1.parquet", "run-1.2.parquet"]
+    assert sorted(p.name for p in tmp_path.iterdir())[::2] == ["run-1.1.json", "run-1.2.json"]
+    for name in ("run-1.1", "run-1.1.parquet", "run-1.1.json"):
+        assert Landscape.load(tmp_path / name).workload == "toy/16"
+
+
+@pytest.mark.parametrize(
+    ("workload", "gpu", "said"),
+    [
+        ("softmax/4096x641", None, "'softmax/4096x641' must .* did you mean 'softmax/4096x640'"),
+        ("softmax/4096x640", "h1000", "on gpu 'h1000' must .*; name one with gpu=: h200"),
+    ],
+)
+def test_a_landscape_that_is_absent_is_told_with_the_nearest(workload, gpu, said):
+    with pytest.raises(LandscapeError, match=said) as told:
+        load_landscape(workload, gpu=gpu)
+    assert "kt-lab list landscapes" in str(told.value)
+    assert "None" not in str(told.value)
+    assert len(str(told.value)) < 300

@@ -85,6 +85,15 @@ def test_a_config_that_failed_says_why_and_claims_nothing(landscape, failed):
         stats.inspect_config(landscape, dict(failed) | {"num_warps": 1})
 
 
+def test_a_neighbours_ratio_lies_within_its_own_range(landscape):
+    space = landscape.space
+    for at in np.flatnonzero(landscape.status == OK)[::40]:
+        table = stats.neighbours_table(landscape, space.config(space.enumerate()[at]))
+        known = table.dropna(subset="ratio")
+        assert (known["low"] <= known["ratio"]).all()
+        assert (known["ratio"] <= known["high"]).all()
+
+
 def test_neighbours_are_one_step_away_and_fastest_first(landscape):
     here = landscape.space.default
     table = stats.neighbours_table(landscape, here)

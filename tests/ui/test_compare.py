@@ -12,7 +12,7 @@ import pytest
 
 from kt_lab import experiment as experiment_module
 from kt_lab import stats
-from kt_lab.comparison import compare, incumbent_figure, optima_table, target_tables
+from kt_lab.comparison import compare, incumbent_figure, optima_table, target_figure, target_tables
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.plots import VENUES, read_points
 from kt_lab.stats.intervals import RESAMPLES
@@ -156,6 +156,22 @@ def test_a_comparison_that_fails_is_told_in_the_panel(tmp_path, monkeypatch):
     assert enabled(panel) == {"start"}
 
 
+def test_runs_that_measured_nothing_do_not_leave_the_figures_of_others(tmp_path):
+    panel = panel_of(tmp_path)
+    panel.start()
+    panel.wait(LONG_S)
+    assert enabled(panel) == {"start", "export"}
+    panel.choose(seconds=0.001, seeds=1)
+    panel.start()
+    assert panel.wait(LONG_S).done == 2
+    assert panel.view.status.value.startswith("done: 2 runs in ")
+    assert "no run measured anything: give them more seconds" in panel.view.status.value
+    assert {image.layout.display for image in panel.view.images.values()} == {"none"}
+    assert enabled(panel) == {"start"}
+    with pytest.raises(UsageError, match="got none"):
+        panel.export()
+
+
 def test_running_a_cell_again_stops_the_comparison_of_the_panel_before(tmp_path):
     first = panel_of(tmp_path, seeds=200)
     first.start()
@@ -219,6 +235,10 @@ def test_time_to_target_is_exact_where_every_run_starts_at_the_target(runs):
     never = target_tables(runs, within=-0.9, **how)["target_time"]
     own = never[never["searcher"] == "random"]
     assert (own["n_success"] == 0).all()
+    drawing = target_figure(runs, tables=target_tables(runs, within=-0.9, **how))
+    assert drawing.figure.axes[2].get_xlabel() == "Pattern never reaches it"
+    assert "Pattern never reaches it, so nothing is divided by it" in drawing.caption
+    assert "infinite" not in drawing.caption
 
 
 # -- bands ----------------------------------------------------------------------------------------
@@ -239,6 +259,12 @@ def test_bands_are_quartiles_an_exact_interval_or_nothing(runs):
     assert few[["low", "high"]].isna().all(axis=None), "five seeds give no 95% interval"
     with pytest.raises(UnknownName, match="band"):
         stats.convergence_bands(curves, band="sd")
+
+
+def test_an_interval_that_few_seeds_cannot_give_is_not_promised(runs):
+    for seeds, said in ((5, "95% interval (from 6 seeds)"), (6, "95% interval")):
+        figure = incumbent_figure(runs[runs["seed"] < seeds], band="interval").figure
+        assert said in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 # -- the controls ---------------------------------------------------------------------------------

@@ -11,8 +11,10 @@ import pytest
 from kt_lab import Integer, ParameterSpace, get_kernel, get_workload
 from kt_lab.constraints import Constraint
 from kt_lab.errors import SpaceError, UnknownName, UsageError
+from kt_lab.runners.workers import usable_cores
 from kt_lab.search import get_searcher, searchers
 from kt_lab.search.peers import PEERS
+from kt_lab.ui.compare_choice import CompareOptions
 from kt_lab.ui.controls import OptionControls, RunOptions, ValueControls
 from kt_lab.ui.restriction import count_text, restrict
 
@@ -78,6 +80,21 @@ def test_a_none_is_a_box_that_is_not_ticked():
     assert not number.disabled
     used.value = False
     assert controls.value["patience"] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "first"),
+    [
+        (RunOptions, "seconds", 60.0),
+        (CompareOptions, "seconds", 60.0),
+        (CompareOptions, "workers", usable_cores()),
+    ],
+)
+def test_an_option_that_is_set_starts_from_a_value_to_work_with(kind, name, first):
+    controls = OptionControls(kind)
+    assert controls.value[name] is None
+    controls._rows[name].box.children[2].value = True
+    assert controls.value[name] == first
 
 
 def test_options_that_break_a_law_change_nothing():

@@ -116,7 +116,7 @@ def test_another_landscape_brings_its_parameters(panel):
 # -- a search on it -------------------------------------------------------------------------------
 
 
-def test_a_search_is_shown_trial_by_trial(panel, tmp_path):
+def test_a_search_is_shown_reading_by_reading(panel, tmp_path):
     panel.choose(trials=40, seed=2)
     panel.search()
     run = panel.wait(LONG_S)
@@ -127,8 +127,12 @@ def test_a_search_is_shown_trial_by_trial(panel, tmp_path):
         panel.upto = upto
         dots = re.findall('<path d="(.*?)"', panel.map.trail.value)[0]
         assert dots.count("M") == (path["status"].iloc[:upto] == OK).sum()
-        assert f"the first {upto} trials" in panel.map.trail.value
-    assert panel.controls.now.value.startswith(f"trial 17 of {len(run)}: ")
+        assert f"the first {upto} readings" in panel.map.trail.value
+    mask = re.findall('<g mask="url[(]#(.*?)[)]"><polyline', panel.map.trail.value)
+    assert f'<mask id="{mask[0]}"' in panel.map.trail.value, "the line passes behind the numbers"
+    holes = re.findall('<mask.*<path d="(.*?)"', panel.map.trail.value)
+    assert holes[0].count("M") == len(panel.map.cells)
+    assert panel.controls.now.value.startswith(f"reading 17 of {len(run)}: ")
     panel.controls.buttons["step"].click()
     assert panel.upto == 18
     panel.controls.buttons["back"].click()

@@ -28,6 +28,7 @@ from kt_lab.ui import TunerPanel, choices, tuner
 from kt_lab.ui.background import alive
 from kt_lab.ui.choices import Known
 from kt_lab.ui.session import Session
+from kt_lab.ui.shell import Shell
 from kt_lab.workload import Kernel, Workload
 from tests.runners import live_fakes as fakes
 from tests.ui.gated import LONG_S, SPACE, GatedRunner
@@ -192,6 +193,9 @@ def test_what_is_refused_is_told_in_the_panel(gated):
     started(panel, made)
     panel.view.buttons["start"].click()
     assert "stop it first" in panel.view.drawer.titles[0]
+    assert panel.view.status.value.startswith("refused: to start, nothing of the panel may be")
+    panel.run.box.children[-1].click()  # resets how long to search
+    assert panel.view.status.value.startswith("running: ")
     with pytest.raises(UsageError, match="incumbent"):
         panel.copy()
 
@@ -292,9 +296,11 @@ def test_a_choice_brings_what_belongs_to_it():
     assert panel.values.space.names != ()
     assert "BLOCK_K" in panel.values.space.names
     assert panel.runner.value.gpu == "h200"
-    for wrong in ({"searcher": "tpee"}, {"runner": "h201"}, {"workload": "softmax/1by1"}):
+    for wrong in ({"searcher": "tpee"}, {"runner": "h201"}):
         with pytest.raises(UnknownName):
             panel.choose(**wrong)
+    with pytest.raises(UsageError, match="softmax/1by1"):
+        panel.choose("softmax/1by1")
     assert {"helion_lfbo_tree", "kt_genetic"} <= set(panel.searcher.options)
 
 
@@ -343,6 +349,32 @@ def test_without_gpu_and_landscape_a_search_is_refused(tmp_path, monkeypatch):
     assert "no GPU and no landscape" in panel.view.badge.value
     with pytest.raises(UsageError, match="a GPU or a landscape"):
         panel.start()
+
+
+def test_a_start_empties_the_drawer(gated):
+    make, made = gated
+    panel = make(trials=1)
+    panel.view.buttons["copy"].click()
+    assert panel.view.drawer.titles[0].startswith("errors: to copy")
+    started(panel, made).let()
+    panel.wait(LONG_S)
+    assert panel.view.drawer.titles == ("errors: none",)
+    assert panel.view.errors.outputs == ()
+    assert panel.view.status.value.startswith("done: 1 trials")
+
+
+def test_an_error_within_an_action_that_goes_on_stays():
+    shell = Shell()
+    shell.acted(lambda: shell.guarded(lambda: 1 / 0))
+    assert shell.status.value.startswith("refused: ZeroDivisionError")
+    shell.acted(lambda: None)
+    assert shell.status.value == ""
+
+
+def test_without_a_gpu_live_names_the_replays_there_are(monkeypatch):
+    monkeypatch.setattr(choices, "gpu_uuid", lambda _: None)
+    with pytest.raises(UsageError, match=r"this machine has no GPU .*; replays: h100, h200$"):
+        TunerPanel("softmax/4096x640", runner="live")
 
 
 # -- a GPU ----------------------------------------------------------------------------------------
@@ -504,7 +536,11 @@ def test_an_unrecorded_shape_is_not_replayed_and_other_extents_are_refused():
     panel.kernel.value = "matmul"
     assert "1000x777" not in " ".join(panel.workload.options)
     panel.shape.value = "x"
-    assert "did you mean" in panel.view.status.value or "known:" in panel.view.status.value
+    assert "got 'matmul/x'" in panel.view.status.value
+    assert panel.view.status.value.startswith("refused: ")
+    panel.searcher.value = "random"  # a valid choice
+    assert panel.view.status.value == "idle"
+    assert panel.view.drawer.titles[0] != "errors: none", "what was refused can still be read"
     with pytest.raises(UnknownName):
         panel.choose("no_kernel/1x1")
 
