@@ -21,9 +21,8 @@ def tune(
     """Runs a search until its searcher is done or its budget is spent.
 
     After every result the searcher is asked for as many proposals as the runner has free lanes.
-    A config's first measurement spends one of `budget.trials`, whatever its status; measuring it
-    again spends seconds only. Work that would end after `budget.seconds` is not part of the
-    history. Ctrl-C ends the run and keeps what was measured.
+    A config's first measurement spends one of `budget.trials`, whatever its status, another only
+    seconds. What would end after `budget.seconds` is left out. Ctrl-C ends the run and keeps all.
 
     Args:
         searcher: Anything with ask, tell, done and close; closed at the end, errors included.
@@ -40,8 +39,7 @@ def tune(
     measured: set[Config] = set()
     search_s = now = 0.0
     try:
-        if not hasattr(budget, "left"):
-            raise UsageError(f"budget must be a Budget, got {budget!r}; pass Budget(trials=50)")
+        _require_budget(budget)
         while True:
             left = budget.left(Spent(trials=len(asked), seconds=_machine_s(runner, search_s)))
             if runner.free and left.seconds > 0 and not searcher.done:
@@ -67,6 +65,12 @@ def tune(
     finally:
         searcher.close()
     return History(trials)
+
+
+def _require_budget(budget: Any) -> None:
+    """Raises UsageError for what is no budget, such as a number."""
+    if not hasattr(budget, "left"):
+        raise UsageError(f"budget must be a Budget, got {budget!r}; pass Budget(trials=50)")
 
 
 def _timed(searcher, name: str, argument: Any) -> tuple[Any, float]:
