@@ -41,6 +41,9 @@ from kt_lab.ticks import from_steps, to_steps
 
 STEPS = "machine_steps"  # on disk: `machine_s` as ticks since the row before
 SPLIT = (STEPS, LAUNCHES, "trial", "config", "repetitions")  # no dictionary makes them smaller
+EARLY = 250
+LATER = f"later than trial {EARLY}"
+"""The first of what `compare_cell` returns of a run whose first EARLY trials are equal."""
 _LOOK_S = 0.2  # how often a stop is looked for while runs go on
 
 
@@ -251,22 +254,26 @@ def _slim(frame: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
 def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
     """Recomputes one run and returns the columns in which it differs from the stored rows.
 
-    The columns of ANATOMY and COSTS are compared where the table was stored with them.
+    The columns of ANATOMY and COSTS are compared where the table was stored with them. LATER
+    stands before what differs where the first EARLY trials are equal.
     """
     fresh = run_cell(cell)
     absent = list(ANATOMY) if runs["twin"].isna().any() else []
     absent += [name for name in COSTS if runs[name].isna().all()]
-    fresh = fresh.drop(columns=absent)
+    fresh = fresh.drop(columns=[*absent, *NOT_REPEATABLE], errors="ignore")
     stored = runs[
         (runs["workload"] == fresh["workload"].iloc[0])
         & (runs["searcher"] == cell.searcher)
         & (runs["lanes"] == cell.lanes)
         & (runs["seed"] == cell.seed)
     ].reset_index(drop=True)
-    if len(fresh) != len(stored):
-        return ["trial"]
-    there = columns(stored)
-    return [n for n, v in columns(fresh).items() if n not in NOT_REPEATABLE and v != there[n]]
+    here, there = columns(fresh), columns(stored)
+
+    def differ(most: int | None = None) -> list[str]:
+        return [name for name, values in here.items() if values[:most] != there[name][:most]]
+
+    bad = differ() if len(fresh) == len(stored) else ["trial"]
+    return [LATER, *bad] if bad and not differ(EARLY) else bad
 
 
 def _name(given: Any) -> str:

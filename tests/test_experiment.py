@@ -18,7 +18,7 @@ from kt_lab.cells import (
     to_launches,
 )
 from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
-from kt_lab.experiment import Experiment, compare_cell, load_runs, process_pool
+from kt_lab.experiment import LATER, Experiment, compare_cell, load_runs, process_pool
 from kt_lab.store import read_table, write_table
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
@@ -128,7 +128,7 @@ def test_seconds_that_are_no_launches_stay_seconds(serial):
     assert to_launches(serial.assign(measure_s=serial["measure_s"] + 1e-5), hashes) is None
 
 
-def test_a_changed_run_is_noticed(serial):
+def test_a_changed_run_is_noticed(serial, monkeypatch):
     cell = _experiment().cells()[0]
     same = (serial["workload"] == cell.workload) & (serial["searcher"] == cell.searcher)
     at = serial.index[same & (serial["seed"] == cell.seed)]
@@ -136,6 +136,11 @@ def test_a_changed_run_is_noticed(serial):
     changed.loc[at[3], "config"] += 1
     assert compare_cell(changed, cell) == ["config"]
     assert compare_cell(changed.drop(index=at[5]), cell) == ["trial"]
+    monkeypatch.setattr("kt_lab.experiment.EARLY", 3)
+    assert compare_cell(changed, cell) == [LATER, "config"]
+    assert compare_cell(serial.drop(index=at[5]), cell) == [LATER, "trial"]
+    assert compare_cell(serial.drop(index=at[1]), cell) == ["trial"]
+    assert compare_cell(serial, cell) == []
 
 
 def test_a_table_stored_without_the_newer_columns_is_compared_in_those_it_has(serial, tmp_path):

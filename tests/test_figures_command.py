@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from kt_lab.cli import main
 from kt_lab.commands import figures
+from kt_lab.experiment import LATER
 from kt_lab.studies import headline, load_study
 from kt_lab.study import Drawing, apart, spot_check
 
@@ -17,15 +18,17 @@ PATTERN = "softmax/4096x640 pattern lanes=4 seed=1"
 
 def test_runs_that_another_cpu_may_change_are_kept_apart():
     tuned = "softmax/4096x640 tpe_tuned lanes=16 seed=0"
-    checked = {TPE: ["config"], PATTERN: ["config"], tuned: ["machine_s"], "a random b c": []}
-    assert apart(checked) == ([PATTERN], [TPE, tuned])
+    late = {TPE: [LATER, "config"], PATTERN: [LATER, "config"], tuned: [LATER, "trial"]}
+    assert apart(late | {"a random b c": []}) == ([PATTERN], [TPE, tuned])
+    assert apart({TPE: ["config"], tuned: ["machine_s"]}) == ([TPE, tuned], [])
 
 
 @pytest.mark.parametrize(
     ("differ", "status", "said"),
     [
-        ({TPE: ["config"]}, 0, "1 of Optuna's differ, whose later trials hang on the CPU"),
+        ({TPE: [LATER, "config"]}, 0, "1 of Optuna's differ, whose later trials hang on the CPU"),
         ({PATTERN: ["config"]}, 1, "1 differ that must not"),
+        ({TPE: ["config"]}, 1, "1 differ that must not"),
     ],
 )
 def test_the_stored_runs_are_drawn_whatever_differs(
@@ -35,7 +38,8 @@ def test_the_stored_runs_are_drawn_whatever_differs(
     assert main(["figures", "--directory", str(tmp_path), "--check", "2"]) == status
     told = capsys.readouterr().out
     assert said in told
-    assert all(f"differs from the stored run: {run}: config" in told for run in differ)
+    lines = [f"differs from the stored run: {run}: {', '.join(c)}" for run, c in differ.items()]
+    assert all(line in told for line in lines)
     for name in ("convergence", "landscapes", "ratios_16_lanes", "quality_vs_time_16_lanes"):
         assert (tmp_path / f"{name}.pdf").exists()
 
