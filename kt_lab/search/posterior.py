@@ -218,9 +218,8 @@ class Posterior:
         z = z - free @ np.linalg.solve(free.T @ free, free.T @ z)
         noisy = self._factor[:n, :n] @ z  # y itself, the missing ones filled
         seen = centre + noisy - scales.noise * self._solve(z, transposed=True)
-        return seen.reshape(y.shape), (centre + (z.T @ self._cross[:n]).T).reshape(
-            -1, *y.shape[1:]
-        )
+        pool = centre + (z.T @ self._cross[:n]).T
+        return seen.reshape(y.shape), pool.reshape(-1, *y.shape[1:])
 
     def deviation(self) -> np.ndarray:
         """Returns the deviation of the noise-free value at the pool, shape (N,)."""

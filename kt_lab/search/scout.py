@@ -3,9 +3,10 @@
 1. Starts: the default, then configs drawn far from all drawn so far (k-means++: with a
    probability that grows with the squared distance to the nearest of them), until there are
    `starts` and one has worked. Of a prior's workloads with many readings those `starts` configs
-   that together serve them best go first; the configs of the others follow the default. No more
-   configs are under way than have been told, or than there are starts: with many compile lanes
-   the first ones would all be blind.
+   that together serve them best go first; the configs of the others follow the default. What is
+   under way is chosen blindly: so only a quarter as many as have been told are, or as many as
+   there are starts. Where seconds are scarce (the budget limits them, and nothing is known of the
+   space) there are more starts, and soon all lanes are filled.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -14,9 +15,9 @@
    sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %. Of a
    prior's workloads with readings enough, the mean says what is expected before anything is read,
    and each is a column by which that is put right (`kt_lab.search.known`): they are believed as
-   far as the readings agree with them. With `effects`, as in a space of more than `pool` members,
-   the process stands on a sum of one curve per parameter and quantity, which few readings suffice
-   to see.
+   far as the readings agree with them. With `effects`, of most variance in a space of more than
+   `pool` members, the process stands on a sum of one curve per parameter and quantity, which few
+   readings suffice to see.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more
@@ -54,7 +55,8 @@ _HELD = 512  # readings that the model holds: of more, the best and as many draw
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
-_STARTS, _EFFECTS = (4, 8), (0.0, 8.0)  # of a listed and of a large space, unless told
+# starts, ahead and effects unless told: of a listed space, with scarce seconds, of a large space
+_DEFAULTS = ((4, 0.25, 0.5), (16, 8.0, 0.5), (8, 1.0, 8.0))
 _TYPICAL = 4096  # members that set the scales of the features of a large space
 
 
@@ -64,27 +66,24 @@ class ScoutOptions(Options):
 
     starts: int | None = option(
         None,
-        "Configs proposed before the model chooses; None: 8 in a large space, else 4.",
+        "Configs proposed first; None: 8 in a large space, 4 in another, 16 for scarce seconds.",
         unit="configs",
         low=1,
         high=10_000,
     )
-    ahead: float = option(
-        1.0,
-        "Configs under way at most, as a multiple of those told; never fewer than `starts`.",
+    ahead: float | None = option(
+        None,
+        "Configs under way at most, as a multiple of those told; never fewer than `starts`. "
+        "None: 1 in a large space, 0.25 in another, 8 for scarce seconds.",
         low=0.0,
         high=1000.0,
     )
     effects: float | None = option(
-        None, "Main effects' variance; None: 8 in a large space, else 0.", low=0.0, high=100.0
+        None, "Main effects' variance; None: 8 in a large space, else 0.5.", low=0.0, high=100.0
     )
     near: float = option(0.7, "Share of a large space's draws near the best.", low=0.0, high=1.0)
     pool: int = option(
-        4096,
-        "Members up to which the whole space is looked at; candidates in a larger one.",
-        unit="configs",
-        low=16,
-        high=10**6,
+        4096, "Members of a space that is listed; candidates in a larger one.", low=16, high=10**6
     )
     least_gain: float = option(
         0.0,
@@ -118,13 +117,14 @@ class ScoutSearch(Searcher):
     # -- ask and tell -------------------------------------------------------------------------
 
     def ask(self, n: int) -> list[Proposal]:
-        """Returns n configs that were never seen; fewer once nothing is left or worth it."""
+        """Returns up to n unseen configs: none beyond the budget's trials, or not worth it."""
         wanted, proposals = count(n), []
+        left = (getattr(self.budget, "trials", None) or math.inf) - self._proposed
         with single_thread():
             self._prepare()
             told = len(self._values) - int(np.isnan(self._values).sum())
-            most = told + int(max(self._starts, self.options.ahead * told))
-            while len(proposals) < wanted and len(self._at) < most and not self.done:
+            most = told + int(max(self._starts, self._ahead * told))
+            while len(proposals) < min(wanted, left) and len(self._at) < most and not self.done:
                 blind = len(self._at) < self._starts or not np.isfinite(self._values).any()
                 found = self._start() if blind or self._queue else self._choose()
                 if found is None:
@@ -162,9 +162,10 @@ class ScoutSearch(Searcher):
             return
         space = self.space
         self._listed = space.enumerable and space.size <= self.options.pool
-        starts, effects = self.options.starts, self.options.effects
-        self._starts = _STARTS[not self._listed] if starts is None else starts
-        self._effects = _EFFECTS[not self._listed] if effects is None else effects
+        scarce = getattr(self.budget, "seconds", None) and not getattr(self.prior, "readings", ())
+        given, kind = self.options, bool(scarce) if self._listed else 2
+        given = zip((given.starts, given.ahead, given.effects), _DEFAULTS[kind], strict=True)
+        self._starts, self._ahead, self._effects = (d if g is None else g for g, d in given)
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
         told = [] if self._listed else prior_configs(space, self.prior)

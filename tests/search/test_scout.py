@@ -247,18 +247,45 @@ def test_the_default_and_the_prior_come_first():
     assert {(p.origin, p.generation, p.predicted) for p in asked} == {("start", 0, None)}
 
 
-def test_no_more_is_under_way_than_was_told():
+@pytest.mark.parametrize(
+    ("limits", "starts", "share"),
+    [
+        (None, 4, 0.25),
+        (Budget(trials=100), 4, 0.25),
+        (Budget(seconds=60.0), 16, 8.0),
+        (Budget(trials=100, seconds=60.0), 16, 8.0),
+    ],
+)
+def test_few_are_under_way_unless_seconds_are_scarce(limits, starts, share):
     space, evaluate = small_space(), bowl(small_space())
-    searcher = scout(space, starts=6)
+    searcher = scout(space, budget=limits)
     under_way = searcher.ask(50)
-    assert len(under_way) == 6
+    assert len(under_way) == starts
     assert searcher.ask(50) == []
-    for told in range(40):
+    for told in range(1, 41):
         first = under_way.pop(0)
-        searcher.tell([Trial(told, first, evaluate(first.config))])
-        under_way += searcher.ask(50)
-        assert len(under_way) == max(6, told + 1)
+        searcher.tell([Trial(told - 1, first, evaluate(first.config))])
+        under_way += searcher.ask(50 - len(under_way))
+        assert len(under_way) == min(50, max(starts, int(share * told)))
     assert len({p.config for p in under_way}) == len(under_way)
+
+
+def test_what_is_known_needs_no_more_starts_though_seconds_are_scarce():
+    space, limits = small_space(), Budget(seconds=60.0)
+    prior = Prior((PriorReading(space.default, 10.0, "other", "h200"),))
+    assert len(scout(space, budget=limits, prior=prior).ask(50)) == 4
+    assert len(scout(space, budget=limits, prior=Prior(())).ask(50)) == 16
+
+
+def test_as_many_as_asked_for_are_under_way():
+    searcher = scout(small_space(), starts=6, ahead=1.0)
+    evaluate, under_way = bowl(small_space()), searcher.ask(50)
+    assert len(under_way) == 6
+    for told in range(1, 20):
+        first = under_way.pop(0)
+        searcher.tell([Trial(told - 1, first, evaluate(first.config))])
+        under_way += searcher.ask(50)
+        assert len(under_way) == max(6, told)
 
 
 def test_a_bowl_is_solved_in_few_trials():
@@ -445,7 +472,7 @@ def test_a_space_that_is_not_listed_stands_on_main_effects_unless_told():
         found = drive(scout(small_space(), **options), bowl(small_space()), trials=30)
         return [p.config for p in found]
 
-    assert configs() == configs(effects=0.0) != configs(effects=2.0)
+    assert configs() == configs(effects=0.5) != configs(effects=0.0)
     assert configs(pool=16) == configs(pool=16, starts=8, effects=8.0, near=0.7)
     assert configs(pool=16) != configs(pool=16, effects=0.0)
     assert configs(pool=16) != configs(pool=16, near=0.0)
