@@ -96,7 +96,8 @@ class _OneScale(posterior.Scales):
         return posterior.Scales.of(np.zeros_like(groups), weights)
 
 
-_PLAIN = {"starts": 4, "effects": 0.0, "near": 0.0}  # what a space that is not listed has besides
+# what a space that is not listed has besides
+_PLAIN = {"starts": 4, "ahead": 0.25, "effects": 0.5, "near": 0.0}
 VARIANTS: dict[str, Variant] = {
     WHOLE: Variant("as it is"),
     "1 start": Variant("the default alone precedes the model", {"starts": 1}),
@@ -106,14 +107,17 @@ VARIANTS: dict[str, Variant] = {
     "uniform starts": Variant(
         "starts are drawn uniformly", instead=((scout.ScoutSearch, "_start", _uniform_start),)
     ),
-    "half ahead": Variant("half as many configs under way", {"ahead": 0.5}),
-    "quarter ahead": Variant("a quarter as many configs under way", {"ahead": 0.25}),
     "least ahead": Variant("no more configs under way than there are starts", {"ahead": 0.0}),
-    "unbounded ahead": Variant("every compile lane is filled at once", {"ahead": 1000.0}),
-    "main effects": Variant("the model stands on a curve per parameter", {"effects": 0.5}),
-    "main effects, quarter ahead": Variant(
-        "a curve per parameter, and a quarter as many configs under way",
-        {"effects": 0.5, "ahead": 0.25},
+    "half ahead": Variant("half as many configs under way as were told", {"ahead": 0.5}),
+    "as many ahead": Variant("as many configs under way as were told", {"ahead": 1.0}),
+    "lanes filled": Variant(
+        "as where seconds are scarce: more starts, and all compile lanes are filled",
+        {"starts": 16, "ahead": 8.0},
+    ),
+    "no main effects": Variant("the model has no curve per parameter", {"effects": 0.0}),
+    "main effects 2": Variant("four times their variance", {"effects": 2.0}),
+    "no main effects, as many ahead": Variant(
+        "the defaults until these were measured", {"effects": 0.0, "ahead": 1.0}
     ),
     "pool of 1024": Variant(
         "candidates are drawn, the space is never listed", {"pool": 1024} | _PLAIN

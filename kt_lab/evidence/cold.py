@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.cells import Cell, recorded, run_cell
+from kt_lab.evidence import hurried
 from kt_lab.evidence.resuming import Rows, columns, rows_of, short
 from kt_lab.evidence.sizes import add_effort, recordings
 from kt_lab.experiment import process_pool
@@ -86,8 +87,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _row(pool: Executor, workload: str, args: argparse.Namespace) -> dict[str, Any]:
     level = levels(workload, gpu=args.gpu)
-    found = all_searched(pool, workload, args.gpu, close_to(level), args)
-    return {"kernel": recorded(workload, args.gpu).kernel, **level, "runs": found}
+    row, close_us = {"kernel": recorded(workload, args.gpu).kernel, **level}, close_to(level)
+    row["runs"] = all_searched(pool, workload, args.gpu, close_us, args)
+    if FLAGSHIP in args.searchers:
+        cells = hurried.cells(FLAGSHIP, workload, vars(args))
+        found = pool.map(searched, cells, [close_us] * len(cells))
+        row["hurried_close_s"] = [run_["close_s"] for run_ in found]
+    return row
 
 
 def all_searched(
@@ -119,7 +125,7 @@ def searched(cell: Cell, close_us: float) -> dict[str, Any]:
     Returns:
         judged_us, the incumbent's judged latency at each budget, None before the first; close_s,
         compile, timing and search seconds until it is at most `close_us`, None if never;
-        search_s, the searcher's own seconds a trial.
+        search_ms, the searcher's own milliseconds a trial, of a CPU.
     """
     run_ = run_cell(cell)
     curve = incumbent_curves(run_)
@@ -128,7 +134,7 @@ def searched(cell: Cell, close_us: float) -> dict[str, Any]:
     return {
         "judged_us": [short(us, 5) for us in at],
         "close_s": short(close.min(), 4) if len(close) else None,
-        "search_s": short(run_["search_s"].max() / max(1, len(run_)), 3),
+        "search_ms": short(1e3 * run_["search_s"].max() / max(1, len(run_)), 3),
     }
 
 
@@ -146,7 +152,7 @@ def judged(
         budgets: That each run was judged at.
 
     Returns:
-        Further columns optimum_us, noise_floor, close_s (inf: never) and search_s.
+        Further columns optimum_us, noise_floor, close_s (inf: never) and search_ms.
     """
     told = [
         {
@@ -171,7 +177,7 @@ def _facts(result: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run(pair: tuple[str, int], run_: Mapping[str, Any]) -> dict[str, Any]:
     searcher, seed = pair
-    said = {"close_s": _or_inf(run_["close_s"]), "search_s": run_["search_s"]}
+    said = {"close_s": _or_inf(run_["close_s"]), "search_ms": run_["search_ms"]}
     return {"searcher": searcher, "seed": seed, **said}
 
 

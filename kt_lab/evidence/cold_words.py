@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.evidence import exhausted as noise
-from kt_lab.evidence import foreign
+from kt_lab.evidence import foreign, hurried
 from kt_lab.evidence.cold import (
     BUDGETS,
     FLAGSHIP,
@@ -89,7 +89,13 @@ def _markdown(result: Mapping[str, Any], everything: pd.DataFrame | None = None)
         "0.2 % above the landscape's noise floor where that is more, at any time; then the median "
         "seconds.",
         "",
-        bullets([*_asked(table, everything), *_tests(table, result["paired"])]),
+        bullets(
+            [
+                *_asked(table, everything),
+                *hurried.words(once, hurried.hurried_s(result), searcher=FLAGSHIP),
+                *_tests(table, result["paired"]),
+            ]
+        ),
     ]
     return "\n".join(lines)
 

@@ -95,7 +95,7 @@ def paired(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     apart = []
     for row in result["rows"]:
         runs = [
-            {"judged_us": us, "close_s": None, "search_s": 0.0}
+            {"judged_us": us, "close_s": None, "search_ms": 0.0}
             for told in row["judged_us"]  # by variant, then by seed
             for us in told
         ]
