@@ -169,7 +169,7 @@ def test_ratios_of_many_searchers_are_rows_and_of_few_are_bars(runs, drawings):
     many = [one.assign(searcher=name) for name in ("pattern", *(f"s{i}" for i in range(9)))]
     fig = comparison.ratio_figure(pd.concat(many)).figure
     assert len(fig.axes[0].get_yticklabels()) == 10
-    assert drawings["ratios"].figure.axes[0].get_ylabel() == "latency\nratio to Pattern"
+    assert drawings["ratios"].figure.axes[0].get_ylabel() == "latency ratio\nto Pattern"
 
 
 def test_mistakes_are_told(runs):

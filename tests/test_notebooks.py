@@ -77,6 +77,7 @@ SMALL = {
                 "cold",
                 "helion_field",
                 "helion_ratios",
+                "helion_ratios_h100",
                 "h100",
             )
         ],

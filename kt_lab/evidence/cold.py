@@ -1,8 +1,8 @@
 """The flagship beside its peers without knowing anything beforehand, by replay.
 
-The kernels are those of the MoE study: `scout` was not designed on them. Two of them were recorded
-after its constants were last changed (FRESH); on the others it had been judged once before that,
-and was left as it was. Every searcher has its own defaults and the same compile lanes.
+The kernels are those of the MoE study: `scout` was not designed on them. FRESH were recorded after
+its constants were set, but for two that an ablation on older kernels changed later (`ahead` and
+`effects`), when they were known to help here too. Every searcher has its own defaults and lanes.
 """
 
 import argparse

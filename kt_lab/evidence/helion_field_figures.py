@@ -65,6 +65,8 @@ def ratios_figure(
     tables = field_ratios(result, effort=effort, timer=timer)
     if not tables:
         raise UsageError(f"nothing was raced at effort {effort}: `kt-lab evidence helion_field`")
+    compared = set(tables[LATENCY]["kernel"])
+    result = dict(result) | {"rows": [row for row in result["rows"] if row["op"] in compared]}
     means = tables[CONVERGENCE].query("scope == 'geomean'")
     reached = reached_by(means, *style_order(means["searcher"]))
     name = searcher_style(REFERENCE).label

@@ -108,12 +108,14 @@ def field_ratios(
 
     Returns:
         By LATENCY, WALL_CLOCK and CONVERGENCE: a row per (kernel, searcher), and a geomean row
-        per searcher, over the kernels that the reference and it were both run on.
+        per searcher, over the kernels that the reference and it were both run on. Kernels with
+        one search only are left out.
     """
     runs = field_runs(result, effort=effort, timer=timer)
     if runs.empty:
         return {}
     known = runs[runs["kernel"].isin(runs.loc[runs["searcher"] == REFERENCE, "kernel"])]
+    known = known[known.groupby("kernel")["searcher"].transform("nunique") > 1]
     measures = {
         LATENCY: ("us", True, np.log(known["end_us"]), 1.0, np.isfinite(known["end_us"])),
         WALL_CLOCK: ("s", False, known["elapsed_s"], 1.0, True),
@@ -138,7 +140,14 @@ def field_lines(result: Mapping[str, Any], *, about: bool = True) -> list[str]:
         runs = field_runs(result, effort=effort)
         if runs["kernel"].nunique() < _FEWEST:
             continue
-        lines += ["", _what(runs, effort), "", *_table(result, effort), "", _claim(result, effort)]
+        lines += [
+            "",
+            _what(result, runs, effort),
+            "",
+            *_table(result, effort),
+            "",
+            _claim(result, effort),
+        ]
     return [*lines, "", _details(result, efforts)]
 
 
@@ -168,12 +177,14 @@ def _about(result: Mapping[str, Any]) -> str:
     )
 
 
-def _what(runs: pd.DataFrame, effort: str) -> str:
+def _what(result: Mapping[str, Any], runs: pd.DataFrame, effort: str) -> str:
     seeds = sorted(runs.groupby("kernel")["seed"].nunique().unique())
     kernels = ", ".join(dict.fromkeys(runs["kernel"]))
     told = " or ".join(map(str, seeds))
     most_s = " or ".join(f"{s:g}" for s in sorted(runs["most_s"].unique()))
-    return f'Effort "{effort}", seeds: {told}, runs cut after {most_s} s: {kernels}.'
+    return (
+        f'{result["gpu"]}, effort "{effort}", seeds: {told}, runs cut after {most_s} s: {kernels}.'
+    )
 
 
 def _means(result: Mapping[str, Any], effort: str, timer: str) -> dict[str, pd.DataFrame]:

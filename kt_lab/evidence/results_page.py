@@ -38,6 +38,7 @@ FIELD_END = "<!-- /field -->"
 TUNED_BEGIN = "<!-- tuned -->"
 TUNED_END = "<!-- /tuned -->"
 _SHARED = "Other runs, in which configs of one code were timed once"
+_OTHER = "Once more, another seed's worth of everything, on another GPU:"
 _BUDGETS = (25, 50, 100, None)
 
 
@@ -77,7 +78,8 @@ def block(directory: Path | None = None) -> str:
     lines += ["", *_helion(found["beside-helion"], found["beside-helion-full"])]
     large = large_lines(found["large"], found["large-judged"])
     shared = "\n".join(field_lines(found["helion_field-shared"], about=False))
-    own = [*field_lines(found["helion_field"]), "", folded(_SHARED, shared)]
+    own, other = field_lines(found["helion_field"]), found["helion_field-h100"]
+    own += ["", _OTHER, *field_lines(other, about=False), "", folded(_SHARED, shared)]
     return "\n".join([*lines, "", *live_lines(found["live"]), "", *large, "", *own])
 
 

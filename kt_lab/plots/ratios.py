@@ -99,7 +99,7 @@ def draw_ratio_bars(
         at = center + (number - (len(names) - 1) / 2) * width
         _bar(ax, row, at, width)
     measure = MEASURES[str(table["measure"].iloc[0])]
-    ax.set_ylabel(f"{measure}\nratio to {reference_of(table)}")
+    ax.set_ylabel(f"{measure} ratio\nto {reference_of(table)}")
     return ax
 
 

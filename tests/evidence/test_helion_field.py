@@ -326,3 +326,16 @@ def test_kernels_can_be_drawn_apart_and_all_of_them_as_ratios(result):
         assert words in bars.caption
     with pytest.raises(UsageError, match="nothing was raced at effort quick"):
         ratios_figure(result, effort="quick")
+
+
+def test_a_kernel_with_one_search_alone_is_not_compared(result):
+    from kt_lab.evidence.helion_field_figures import ratios_figure
+
+    alone = [run_row("rope", REFERENCE, 0, [(1.0, "ok", 9.0, {})], 10.0)]
+    race = {"op": "rope", "effort": "full", "search": "race", "seed": 0}
+    race |= {"names": ["torch", f"{REFERENCE}/0"], "medians_us": {"events": [9.0, 9.0]}}
+    more = result | {"rows": result["rows"] + alone + [race]}
+    assert set(field_runs(more, effort="full")["kernel"]) == {"softmax", "matmul", "rope"}
+    for name, table in field_ratios(more, effort="full").items():
+        assert table.equals(field_ratios(result, effort="full")[name])
+    assert "rope" not in ratios_figure(more).caption

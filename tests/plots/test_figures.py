@@ -58,7 +58,7 @@ def test_bars_show_the_estimates_from_one(ratios):
     table = ratios[1][ratios[1].searcher != "pattern"]
     drawn = sorted(bar.get_y() + bar.get_height() for bar in ax.patches if bar.get_height() < 0)
     np.testing.assert_allclose(drawn, sorted(table.estimate[table.estimate < 1]))
-    assert ax.get_ylabel() == "wall-clock\nratio to Pattern"
+    assert ax.get_ylabel() == "wall-clock ratio\nto Pattern"
     assert [label.get_text() for label in ax.get_xticklabels()][-1] == "geomean"
 
 
