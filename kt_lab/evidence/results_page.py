@@ -38,7 +38,10 @@ FIELD_END = "<!-- /field -->"
 TUNED_BEGIN = "<!-- tuned -->"
 TUNED_END = "<!-- /tuned -->"
 _SHARED = "Other runs, in which configs of one code were timed once"
-_OTHER = "Once more, another seed's worth of everything, on another GPU:"
+_OTHER = (
+    "On another GPU, with differential evolution, its surrogate hybrid and UCB beside them; two "
+    "kernels at once on the two GPUs of a host, with 16 cores each:"
+)
 _BUDGETS = (25, 50, 100, None)
 
 
