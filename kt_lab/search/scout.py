@@ -5,8 +5,8 @@
    `starts` and one has worked. Of a prior's workloads with many readings those `starts` configs
    that together serve them best go first; the configs of the others follow the default. What is
    under way is chosen blindly: so only a quarter as many as have been told are, or as many as
-   there are starts. Where seconds are scarce (the budget limits them, and nothing is known of the
-   space) there are more starts, and soon all lanes are filled.
+   there are starts; with a prior, as many as have been told. Where seconds are scarce (the budget
+   limits them, and there is no prior) there are more starts, and soon all lanes are filled.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -15,9 +15,9 @@
    sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %. Of a
    prior's workloads with readings enough, the mean says what is expected before anything is read,
    and each is a column by which that is put right (`kt_lab.search.known`): they are believed as
-   far as the readings agree with them. With `effects`, of most variance in a space of more than
-   `pool` members, the process stands on a sum of one curve per parameter and quantity, which few
-   readings suffice to see.
+   far as the readings agree with them. With `effects` (none beside a prior, most in a space of
+   more than `pool` members) the process stands on a sum of one curve per parameter and quantity,
+   which few readings suffice to see.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more
@@ -55,8 +55,8 @@ _HELD = 512  # readings that the model holds: of more, the best and as many draw
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
-# starts, ahead and effects unless told: of a listed space, with scarce seconds, of a large space
-_DEFAULTS = ((4, 0.25, 0.5), (16, 8.0, 0.5), (8, 1.0, 8.0))
+# starts, ahead, effects unless told: listed space, scarce seconds, known by readings; large space
+_DEFAULTS = ((4, 0.25, 0.5), (16, 8.0, 0.5), (4, 1.0, 0.0), (8, 1.0, 8.0))
 _TYPICAL = 4096  # members that set the scales of the features of a large space
 
 
@@ -74,12 +74,12 @@ class ScoutOptions(Options):
     ahead: float | None = option(
         None,
         "Configs under way at most, as a multiple of those told; never fewer than `starts`. "
-        "None: 1 in a large space, 0.25 in another, 8 for scarce seconds.",
+        "None: 1 in a large or a known space, 0.25 in another, 8 for scarce seconds.",
         low=0.0,
         high=1000.0,
     )
     effects: float | None = option(
-        None, "Main effects' variance; None: 8 in a large space, else 0.5.", low=0.0, high=100.0
+        None, "Main effects' variance; None: large 8, known 0, else 0.5.", low=0.0, high=100.0
     )
     near: float = option(0.7, "Share of a large space's draws near the best.", low=0.0, high=1.0)
     pool: int = option(
@@ -162,8 +162,8 @@ class ScoutSearch(Searcher):
             return
         space = self.space
         self._listed = space.enumerable and space.size <= self.options.pool
-        scarce = getattr(self.budget, "seconds", None) and not getattr(self.prior, "readings", ())
-        given, kind = self.options, bool(scarce) if self._listed else 2
+        known, scarce = getattr(self.prior, "readings", ()), getattr(self.budget, "seconds", None)
+        given, kind = self.options, (2 if known else bool(scarce)) if self._listed else 3
         given = zip((given.starts, given.ahead, given.effects), _DEFAULTS[kind], strict=True)
         self._starts, self._ahead, self._effects = (d if g is None else g for g, d in given)
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)

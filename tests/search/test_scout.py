@@ -277,6 +277,19 @@ def test_what_is_known_needs_no_more_starts_though_seconds_are_scarce():
     assert len(scout(space, budget=limits, prior=Prior(())).ask(50)) == 16
 
 
+def test_what_is_known_is_searched_without_main_effects_and_as_far_ahead_as_was_told():
+    space = small_space()
+    prior = Prior((PriorReading(space.default, 10.0, "other", "h200"),))
+
+    def configs(**options):
+        searcher = scout(space, prior=prior, **options)
+        return [p.config for p in drive(searcher, bowl(space), trials=30, batch=8)]
+
+    assert configs() == configs(starts=4, ahead=1.0, effects=0.0)
+    assert configs() != configs(ahead=0.25)
+    assert configs() != configs(effects=0.5)
+
+
 def test_as_many_as_asked_for_are_under_way():
     searcher = scout(small_space(), starts=6, ahead=1.0)
     evaluate, under_way = bowl(small_space()), searcher.ask(50)
