@@ -183,7 +183,7 @@ TOLD = {
     "13_how_scout_searches.ipynb": [
         ["predicted", "incumbent", "num_warps", "model"],
         ["uniform starts", "p_holm"],
-        ["quarter ahead", "close_s"],
+        ["as many ahead", "close_s"],
         ["int4_gemm", "long_trials", "equal_ratio"],
         ["fp8_gemm", "long_trials", "equal_ratio"],
         ["as before", "none near", "helion_lfbo_tree"],
