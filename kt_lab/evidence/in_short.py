@@ -79,9 +79,10 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
     own = [found[found["run"] == FLAGSHIP] for found in own]
     shares = [ratio for found in own for ratio in found["equal_ratio"].dropna()]
     return (
-        f"**Beside Helion's autotuner**, each on kernels of its own: {seconds.estimate:.2f} of "
-        f"its wall-clock to a tuned kernel, {latency.estimate:.2f} ({latency.low:.2f} to "
-        f"{latency.high:.2f}) of its latency; {lost} of {len(table)} kernels are slower. In "
+        f"**Beside Helion's autotuner**, each on kernels of its own and with the defaults of that "
+        f"day ({live['provenance']['utc'][:10]}): {seconds.estimate:.2f} of its wall-clock to a "
+        f"tuned kernel, {latency.estimate:.2f} ({latency.low:.2f} to {latency.high:.2f}) of its "
+        f"latency; {lost} of {len(table)} kernels are slower. In "
         f"Helion's own spaces, after as many seconds as its LFBO tree search (by {timer}): "
         f"{min(shares):.3f} to {max(shares):.3f} of its latency on {len(shares)} kernels, "
         f"{sum(share > 1 for share in shares) or 'none'} of them slower."
