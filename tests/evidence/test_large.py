@@ -194,7 +194,7 @@ def lab(pool):
     """A lab whose pool stands for a GPU; its space has a config that is refused."""
 
     class Space:
-        numbers = [Integer("x", 0, 40), Integer("y", 0, 9)]  # noqa: RUF012
+        numbers = [Integer("x", 0, 40), Integer("y", 0, 90)]  # noqa: RUF012
         space = ParameterSpace(numbers, default={"x": 9, "y": 9})
         seeds: ClassVar[list] = [space.config([4, 4])]
 
@@ -213,16 +213,16 @@ def lab(pool):
 
 def test_runs_of_ours_follow_helions(lab):
     pytest.importorskip("helion")
-    told = [(0.1, "ok", 20.0, {"x": 9}), (2.0, "ok", 12.0, {"x": 2})] * 4  # room for a busy core
+    told = [(0.1, "ok", 20.0, {"x": 9}), (1.0, "ok", 12.0, {"x": 2})] * 4  # room for a busy core
     rows = [{"op": "matmul", "run": "helion", "seed": 0} | large.as_row(told)]
     found = {run: lab.do({"run": run, "seed": 0}, rows) for run in ("scout", "long", "uniform")}
     ours = found["scout"]
     assert ours["as_many"]["trials"] == 8 <= ours["trials"]
-    assert ours["elapsed_s"] >= 2.0 >= ours["as_long"]["elapsed_s"]
+    assert ours["elapsed_s"] >= 1.0 >= ours["as_long"]["elapsed_s"]
     assert ours["as_long"]["config"]["x"] <= 9
     assert found["long"]["trials"] == 32
     assert len(found["uniform"]["readings_us"]) == found["uniform"]["trials"] == 12
-    assert found["uniform"]["size"] == 410
+    assert found["uniform"]["size"] == 41 * 91
     with pytest.raises(UsageError, match="seed 1 comes first"):
         lab.do({"run": "scout", "seed": 1}, rows)
 
