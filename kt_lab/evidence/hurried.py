@@ -63,7 +63,7 @@ def words(runs: pd.DataFrame, seconds: pd.Series, *, searcher: str) -> list[str]
         ]
         told.append(
             f"Where the budget limits seconds, {label} fills its lanes: "
-            f"{np.isfinite(seconds).mean():.0%} of its runs come close, the median after "
-            f"{seconds.median():.1f} s, {' and '.join(apart)} (asked {SHARE:.2f})."
+            f"{np.isfinite(seconds).mean():.0%} of its {len(seconds)} runs come close, the median "
+            f"after {seconds.median():.1f} s, {' and '.join(apart)} (asked {SHARE:.2f})."
         )
     return told

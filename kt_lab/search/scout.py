@@ -83,7 +83,7 @@ class ScoutOptions(Options):
     )
     near: float = option(0.7, "Share of a large space's draws near the best.", low=0.0, high=1.0)
     pool: int = option(
-        4096, "Members of a space that is listed; candidates in a larger one.", low=16, high=10**6
+        4096, "Largest space listed; candidates in others.", unit="configs", low=16, high=10**6
     )
     least_gain: float = option(
         0.0,

@@ -290,6 +290,17 @@ def test_what_is_known_is_searched_without_main_effects_and_as_far_ahead_as_was_
     assert configs() != configs(effects=0.5)
 
 
+def test_nothing_is_thought_of_beyond_the_trials_of_the_budget():
+    space, evaluate = small_space(), bowl(small_space())
+    searcher = scout(space, budget=Budget(trials=10), ahead=1000.0)
+    asked = searcher.ask(50)
+    searcher.tell([Trial(n, p, evaluate(p.config)) for n, p in enumerate(asked)])
+    assert len(asked + searcher.ask(50)) == 10
+    assert searcher.ask(50) == []
+    assert not searcher.done  # what is under way may still be told
+    assert len(drive(scout(space), evaluate, trials=12)) == 12  # no budget, no end
+
+
 def test_as_many_as_asked_for_are_under_way():
     searcher = scout(small_space(), starts=6, ahead=1.0)
     evaluate, under_way = bowl(small_space()), searcher.ask(50)
