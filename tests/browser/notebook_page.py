@@ -35,6 +35,8 @@ _IN_TIME = """async ([code, argument, ms]) => {
     return Promise.race([eval(code)(argument), late]);
 }"""
 FOLDS = ".jupyter-widget-Collapse-header"  # the headers of accordions
+_SHOWN = """(css) => document.querySelector(css) ? 'shown'
+    : document.body.innerText.includes('widget: model not found') && 'lost'"""
 _CONTROLS = "button, input, select, textarea, .noUi-handle"
 _USABLE = """(root, css) => [...root.querySelectorAll(css)]
     .filter((e) => e.checkVisibility() && !e.disabled && !e.closest('[disabled]')
@@ -68,6 +70,20 @@ class NotebookPage:
         """Opens the notebook, or loads it anew."""
         self.page.goto(self._lab.address(self.name))
         self.page.wait_for_function(_READY)
+
+    def reopen(self, css: str) -> None:
+        """Closes the tab's page and opens it until it shows an element, as its reader would.
+
+        JupyterLab's widget manager looks two seconds for a widget: where the kernel answers at
+        just that moment, "model not found" stays though the widget came (`get_model` of
+        @jupyter-widgets/base 6.0). Only this is a reason to load the page once more.
+        """
+        for _ in range(5):
+            self.page.goto("about:blank")
+            self.open()
+            if self.page.wait_for_function(_SHOWN, arg=css).json_value() == "shown":
+                return
+        raise AssertionError(f"{css}: model not found, five times")
 
     def evaluate(self, code: str, argument: object = None) -> object:
         """Returns what a function in the page gives or promises, if that comes in time."""
