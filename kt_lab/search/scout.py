@@ -6,7 +6,8 @@
    that together serve them best go first; the configs of the others follow the default. What is
    under way is chosen blindly: so only a quarter as many as have been told are, or as many as
    there are starts; with a prior, as many as have been told. Where seconds are scarce (the budget
-   limits them, and there is no prior) there are more starts, and soon all lanes are filled.
+   limits them, and there is no prior) there are more starts, and then twice as many are under
+   way as keep the machine busy, by what compiling and measuring took: more were only blinder.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -43,7 +44,7 @@ from kt_lab.search.known import Known, bent
 from kt_lab.search.neighbourhood import Row, mutated_rows
 from kt_lab.search.posterior import Posterior, Scales, held, log_improvement
 from kt_lab.search.threads import single_thread
-from kt_lab.trial import CENSORED, Proposal, Trial, supersedes
+from kt_lab.trial import Proposal, Trial, supersedes
 
 _FAILED = 0.9  # quantile of the finite values that a failure counts as
 _UNLIKELY = 1e-3  # least probability that a config works
@@ -55,8 +56,9 @@ _HELD = 512  # readings that the model holds: of more, the best and as many draw
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
-# starts, ahead, effects unless told: listed space, scarce seconds, known by readings; large space
-_DEFAULTS = ((4, 0.25, 0.5), (16, 8.0, 0.5), (4, 1.0, 0.0), (8, 1.0, 8.0))
+# starts, ahead, effects unless told, and the most under way, as a multiple of what keeps a machine
+# busy: of a listed space, with scarce seconds, known by readings; of a large space
+_DEFAULTS = ((4, 0.25, 0.5, 1e9), (16, 8.0, 0.5, 2.0), (4, 1.0, 0.0, 1e9), (8, 1.0, 8.0, 1e9))
 _TYPICAL = 4096  # members that set the scales of the features of a large space
 
 
@@ -73,8 +75,8 @@ class ScoutOptions(Options):
     )
     ahead: float | None = option(
         None,
-        "Configs under way at most, as a multiple of those told; never fewer than `starts`. "
-        "None: 1 in a large or a known space, 0.25 in another, 8 for scarce seconds.",
+        "Configs under way at most, as a multiple of those told; at least `starts`. None: 1 in a "
+        "large or known space, else 0.25; for scarce seconds 8, or twice what keeps it busy.",
         low=0.0,
         high=1000.0,
     )
@@ -109,22 +111,22 @@ class ScoutSearch(Searcher):
         self._at: dict[Row, int] = {}  # every row that was asked for or told, in order
         self._values: list[float] = []  # microseconds; NaN: under way, inf: failed
         self._repetitions: list[int | None] = []  # of the reading that stands
-        self._features: Features | None = None  # made when first asked or told
-        self._posterior: Posterior | None = None
-        self._fits = 0  # of the model; a proposal's generation
-        self._next_fit = 0  # readings from which the model is fitted anew
+        self._features = self._posterior = None  # made when first asked or told
+        self._costs = np.array([1e-6, 1e-15])  # seconds of compiling and measuring, about 0 each
+        self._fits = self._next_fit = 0  # of the model; readings from which it is fitted anew
 
     # -- ask and tell -------------------------------------------------------------------------
 
     def ask(self, n: int) -> list[Proposal]:
         """Returns up to n unseen configs: none beyond the budget's trials, or not worth it."""
-        wanted, proposals = count(n), []
         left = (getattr(self.budget, "trials", None) or math.inf) - self._proposed
+        wanted, proposals = min(count(n), left), []
         with single_thread():
             self._prepare()
             told = len(self._values) - int(np.isnan(self._values).sum())
-            most = told + int(max(self._starts, self._ahead * told))
-            while len(proposals) < min(wanted, left) and len(self._at) < most and not self.done:
+            busy = self._busy * (1.0 + self._costs[0] / self._costs[1])
+            most = told + int(min(busy, max(self._starts, self._ahead * told)))
+            while len(proposals) < wanted and len(self._at) < most and not self.done:
                 blind = len(self._at) < self._starts or not np.isfinite(self._values).any()
                 found = self._start() if blind or self._queue else self._choose()
                 if found is None:
@@ -147,13 +149,13 @@ class ScoutSearch(Searcher):
 
     def _read(self, trial: Trial) -> None:
         at = self._note(tuple(self.space.row(trial.config).tolist()))
+        self._costs += trial.measurement.compile_s, trial.measurement.measure_s
         repetitions = len(trial.measurement.samples_us)
         if not supersedes(old=self._repetitions[at], new=repetitions):
             return
         self._repetitions[at] = repetitions
         self._values[at] = math.inf if trial.latency_us is None else trial.latency_us
-        bound = trial.measurement.bound_us
-        if trial.status == CENSORED and bound is not None:  # slow, and never the best
+        if (bound := trial.measurement.bound_us) is not None:  # slow, and never the best
             self._values[at] = max(bound, min(filter(math.isfinite, self._values), default=bound))
 
     def _prepare(self) -> None:
@@ -164,7 +166,8 @@ class ScoutSearch(Searcher):
         self._listed = space.enumerable and space.size <= self.options.pool
         known, scarce = getattr(self.prior, "readings", ()), getattr(self.budget, "seconds", None)
         given, kind = self.options, (2 if known else bool(scarce)) if self._listed else 3
-        given = zip((given.starts, given.ahead, given.effects), _DEFAULTS[kind], strict=True)
+        *defaults, self._busy = _DEFAULTS[kind]
+        given = zip((given.starts, given.ahead, given.effects), defaults, strict=True)
         self._starts, self._ahead, self._effects = (d if g is None else g for g, d in given)
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
@@ -290,8 +293,7 @@ class ScoutSearch(Searcher):
         values = np.asarray(self._values)
         ok = np.isfinite(values)
         self._best = values[ok].min()
-        t = np.full(len(values), np.nan)
-        t[ok] = np.log(values[ok] / self._best)
+        t = np.log(np.where(ok, values, np.nan) / self._best)
         self._bend = max(float(np.median(t[ok])), self._known.bend, _FLAT)
         t[ok] = bent(t[ok], self._bend)
         spread = t[ok].var()

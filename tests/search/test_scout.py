@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -268,6 +269,25 @@ def test_few_are_under_way_unless_seconds_are_scarce(limits, starts, share):
         under_way += searcher.ask(50 - len(under_way))
         assert len(under_way) == min(50, max(starts, int(share * told)))
     assert len({p.config for p in under_way}) == len(under_way)
+
+
+@pytest.mark.parametrize(("compile_s", "measure_s", "most"), [(1.0, 0.5, 6), (0.0, 0.2, 2)])
+def test_where_seconds_are_scarce_no_more_are_under_way_than_keep_the_machine_busy(
+    compile_s, measure_s, most
+):
+    evaluate, spent = bowl(small_space()), {"compile_s": compile_s, "measure_s": measure_s}
+
+    def under_way(budget):
+        searcher = scout(small_space(), budget=budget, ahead=8.0)
+        asked = searcher.ask(50)
+        readings = [replace(evaluate(p.config), **spent) for p in asked]
+        searcher.tell(
+            [Trial(n, p, r) for n, (p, r) in enumerate(zip(asked, readings, strict=True))]
+        )
+        return len(searcher.ask(50))
+
+    assert under_way(Budget(seconds=60.0)) == most  # twice one measured, and those compiled then
+    assert under_way(Budget(trials=100)) == 32  # trials are counted: seconds say nothing
 
 
 def test_what_is_known_needs_no_more_starts_though_seconds_are_scarce():
