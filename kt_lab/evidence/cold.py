@@ -211,9 +211,8 @@ def paired(table: pd.DataFrame, budget: float) -> list[dict[str, Any]]:
 def against_best(table: pd.DataFrame, tests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the tests of `paired` against the best peer of each budget, corrected for these.
 
-    The best is that with the lowest geomean over workloads of medians over seeds: whoever chose
-    it by the same runs chose the hardest to beat. There are as many tests as budgets, not as many
-    as peers.
+    The best is that with the lowest geomean over workloads of medians over seeds: the hardest to
+    beat, as it was chosen by the same runs. There are as many tests as budgets, not as peers.
 
     Args:
         table: From `judged`.
@@ -234,9 +233,9 @@ def targets(table: pd.DataFrame, *, searcher: str = FLAGSHIP) -> pd.DataFrame:
     """Returns how a searcher stands to what was asked of the flagship.
 
     Returns:
-        A row per budget with a target: budget, target, ratio (geomean over workloads of the
-        median over seeds), p90 and worst (of any seed, on the worst workload), met (share of
-        workloads whose median is at the target), reached (the same, or near their noise floor).
+        A row per budget with a target: budget, target, allowed (the same, or near their noise
+        floor), ratio (of medians over seeds; both are geomeans over workloads), p90 and worst (of
+        any seed, on the worst workload), met and reached (share of workloads at either of them).
     """
     own = table[table["searcher"] == searcher]
     own = own.assign(ratio=own["judged_us"] / own["optimum_us"])
@@ -252,6 +251,7 @@ def targets(table: pd.DataFrame, *, searcher: str = FLAGSHIP) -> pd.DataFrame:
             {
                 "budget": budget,
                 "target": target,
+                "allowed": float(np.exp(np.log(allowed).mean())),
                 "ratio": float(np.exp(np.log(medians).mean())),
                 "p90": float(groups["ratio"].quantile(0.9).max()),
                 "worst": float(at["ratio"].max()),

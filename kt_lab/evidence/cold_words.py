@@ -124,8 +124,8 @@ def _tests(table: pd.DataFrame, tests: Sequence[Mapping[str, Any]]) -> list[str]
 
 def _asked(table: pd.DataFrame, everything: pd.DataFrame | None) -> list[str]:
     told = [
-        f"{row.ratio:.3f} after {row.budget} (asked {row.target:.3f}: met on "
-        f"{row.met:.0%} of workloads, on {row.reached:.0%} with their noise floor)"
+        f"{row.ratio:.4f} after {row.budget} (asked {row.target:.3f}, with noise floors "
+        f"{row.allowed:.4f}; met on {row.met:.0%} of workloads, on {row.reached:.0%} with them)"
         for row in targets(table).itertuples()
     ]
     label = searcher_style(FLAGSHIP).label

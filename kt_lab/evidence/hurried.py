@@ -1,7 +1,7 @@
 """The flagship where seconds are scarce: what it needs of those of its peers, and computes itself.
 
-A budget that limits seconds makes `scout` fill all compile lanes. These runs stand beside those of
-`kt_lab.evidence.cold`, whose budget is of trials.
+A budget that limits seconds makes `scout` keep the machine busy rather than wait for what it could
+learn. These runs stand beside those of `kt_lab.evidence.cold`, whose budget is of trials.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ def words(runs: pd.DataFrame, seconds: pd.Series, *, searcher: str) -> list[str]
             for name in peers
         ]
         told.append(
-            f"Where the budget limits seconds, {label} fills its lanes: "
+            f"Where the budget limits seconds, {label} keeps the machine busy: "
             f"{np.isfinite(seconds).mean():.0%} of its {len(seconds)} runs come close, the median "
             f"after {seconds.median():.1f} s, {' and '.join(apart)} (asked {SHARE:.2f})."
         )

@@ -127,6 +127,8 @@ def test_what_is_stored_meets_targets_and_misses_some():
     assert 0 < (kernels["p90"] > cold.SPREAD["p90"]).sum() < len(kernels)
     beside = cold.targets(cold.judged(older))
     assert (beside["ratio"] > beside["target"]).tolist() == [False, True, True, True]
+    assert (beside["allowed"] >= beside["target"]).all()
+    assert (beside["ratio"] > beside["allowed"]).tolist() == [False, True, True, True]
 
 
 def test_the_flagship_searches_with_scarce_seconds_too(stored):
