@@ -37,6 +37,14 @@ _IN_TIME = """async ([code, argument, ms]) => {
 FOLDS = ".jupyter-widget-Collapse-header"  # the headers of accordions
 _SHOWN = """(css) => document.querySelector(css) ? 'shown'
     : document.body.innerText.includes('widget: model not found') && 'lost'"""
+_NEW_CELL = """async ([text, source]) => {
+    const {commands, shell} = window.jupyterapp, notebook = shell.currentWidget.content;
+    notebook.activeCellIndex = notebook.widgets.findIndex((cell) =>
+        cell.model.type === 'code' && cell.model.sharedModel.source.includes(text));
+    await commands.execute('notebook:insert-cell-above');
+    notebook.activeCell.model.sharedModel.setSource(source);
+    await commands.execute('notebook:run-cell');
+}"""
 _CONTROLS = "button, input, select, textarea, .noUi-handle"
 _USABLE = """(root, css) => [...root.querySelectorAll(css)]
     .filter((e) => e.checkVisibility() && !e.disabled && !e.closest('[disabled]')
@@ -71,19 +79,22 @@ class NotebookPage:
         self.page.goto(self._lab.address(self.name))
         self.page.wait_for_function(_READY)
 
-    def reopen(self, css: str) -> None:
-        """Closes the tab's page and opens it until it shows an element, as its reader would.
+    def reopen(self, css: str, *, cell: str, name: str) -> None:
+        """Closes the tab's page and opens it; what it showed is then shown again.
 
         JupyterLab's widget manager looks two seconds for a widget: where the kernel answers at
         just that moment, "model not found" stays though the widget came (`get_model` of
-        @jupyter-widgets/base 6.0). Only this is a reason to load the page once more.
+        @jupyter-widgets/base 6.0). Then, as notebook 04 tells its reader, a new cell shows it.
+
+        Args:
+            css: Of what is shown.
+            cell: Text of the code cell above which the new one goes.
+            name: What the new cell consists of.
         """
-        for _ in range(5):
-            self.page.goto("about:blank")
-            self.open()
-            if self.page.wait_for_function(_SHOWN, arg=css).json_value() == "shown":
-                return
-        raise AssertionError(f"{css}: model not found, five times")
+        self.page.goto("about:blank")
+        self.open()
+        if self.page.wait_for_function(_SHOWN, arg=css).json_value() == "lost":
+            self.evaluate(_NEW_CELL, [cell, name])
 
     def evaluate(self, code: str, argument: object = None) -> object:
         """Returns what a function in the page gives or promises, if that comes in time."""

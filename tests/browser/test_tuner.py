@@ -153,7 +153,7 @@ def test_a_closed_tab_loses_no_trial(notebook):
     notebook.save()
     notebook.click(".ktl-start")
     before = running(notebook)
-    notebook.reopen(".ktl-status")
+    notebook.reopen(".ktl-status", cell=CELL, name="panel")
     after = running(notebook, beyond=before)
     assert int(state(notebook)[1]) >= after
     notebook.click(".ktl-stop")
