@@ -111,7 +111,7 @@ VARIANTS: dict[str, Variant] = {
     "half ahead": Variant("half as many configs under way as were told", {"ahead": 0.5}),
     "as many ahead": Variant("as many configs under way as were told", {"ahead": 1.0}),
     "lanes filled": Variant(
-        "as where seconds are scarce: more starts, and all compile lanes are filled",
+        "more starts, and all compile lanes are filled",
         {"starts": 16, "ahead": 8.0},
     ),
     "no main effects": Variant("the model has no curve per parameter", {"effects": 0.0}),

@@ -112,7 +112,7 @@ class ScoutSearch(Searcher):
         self._values: list[float] = []  # microseconds; NaN: under way, inf: failed
         self._repetitions: list[int | None] = []  # of the reading that stands
         self._features = self._posterior = None  # made when first asked or told
-        self._costs = np.array([1e-6, 1e-15])  # seconds of compiling and measuring, about 0 each
+        self._costs = np.array([1e-6, 1e-15])  # seconds of compiling, measuring; at first no limit
         self._fits = self._next_fit = 0  # of the model; readings from which it is fitted anew
 
     # -- ask and tell -------------------------------------------------------------------------

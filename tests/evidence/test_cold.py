@@ -155,7 +155,8 @@ def test_seconds_and_own_computing_are_told_beside_what_was_asked():
     rows = [{"hurried_close_s": [0.5, None]}, {"hurried_close_s": [1.5]}]
     own, seconds = hurried.words(runs, hurried.hurried_s({"rows": rows}), searcher="scout")
     assert "2.0 ms" in own
-    assert "67% of its 3 runs come close, the median after 1.5 s, 0.75 of TPE" in seconds
+    assert "67% of its 3 runs come close, the median after 1.5 s" in seconds
+    assert ", 0.75 of TPE (Optuna)'s" in seconds
     assert "LFBO" not in seconds  # most of its runs never come close
     assert len(hurried.words(runs, hurried.hurried_s({"rows": [{}]}), searcher="scout")) == 1
 
