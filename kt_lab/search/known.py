@@ -1,5 +1,6 @@
 """What other workloads say of a space's configs, for a model that may trust them or not."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -16,12 +17,18 @@ _ENOUGH = 8  # readings that make a source a function
 _NEAREST = 3  # readings that stand for a config that was not read
 _OCTAVE = 0.5  # distance of a value and its double; two alternatives are 1 apart
 _ALONE = 0.1  # weight of what a config is worth without those chosen before it
+_MOST = 20.0  # logarithm of a prediction over the best
 _FAILED = 0.9  # quantile of a source's values that a failure counts as
 
 
 def bent(t: np.ndarray, bend: float) -> np.ndarray:
     """Returns values with what is above the bend m taken to m (1 + log(t / m))."""
     return np.where(t > bend, bend * (1.0 + np.log(np.maximum(t, bend) / bend)), t)
+
+
+def unbent(t: float, bend: float) -> float:
+    """Returns what `bent` makes t; 20 at most, 5e8 times the best latency: nobody read more."""
+    return t if t <= bend else bend * math.exp(min(t / bend - 1.0, math.log(_MOST / bend)))
 
 
 class Known:

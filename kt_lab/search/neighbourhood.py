@@ -78,3 +78,29 @@ def mutated_rows(space: ParameterSpace, rows: np.ndarray, *, rng: np.random.Gene
     ordered = [p.ordered for p in space.parameters]
     moved = np.where(ordered, steps, rng.integers(cards, size=rows.shape))
     return np.where(changed, moved, rows)
+
+
+def offspring_rows(
+    space: ParameterSpace,
+    parents: np.ndarray,
+    near: int,
+    crossed: int,
+    *,
+    rng: np.random.Generator,
+) -> list[np.ndarray]:
+    """Returns members that descend from rows: mutated, one step from each, and crossed.
+
+    Args:
+        space: A ParameterSpace.
+        parents: Shape (n, parameters), n >= 1.
+        near: How many are mutated, members or not.
+        crossed: How many are crossovers of two, members or not.
+        rng: Draws.
+    """
+    chosen = parents[rng.integers(len(parents), size=near)]
+    mutated = mutated_rows(space, chosen, rng=rng)
+    mothers, fathers = rng.integers(len(parents), size=(2, crossed))
+    mask = rng.random((crossed, len(space.names))) < 0.5
+    made = mutated, np.where(mask, parents[mothers], parents[fathers])
+    steps = [space.neighbour_rows(row) for row in parents]
+    return steps + [rows[space.valid(rows)] for rows in made]

@@ -24,25 +24,30 @@
    from what failed and what did not. Candidates are all members of the space; of one with more
    than `pool` members, the best with a few parameters changed and uniform draws, as `near` says,
    everything one step from the best configs, and crossovers of these.
+5. Epochs, in a space of more than `pool` members: when a share `idle` of what was read (60 at
+   least, of 200) brought nothing 1 % better, the search begins from nothing, as in 1, without what
+   was read before; every third time it goes on from the best of all its beginnings at once, with
+   all that was read (`kt_lab.search.epochs`).
 
-There is no separate descent, restart or polish, and a batch needs no rule of its own: what is
-under way lowers the uncertainty around it, so the next config is chosen elsewhere.
+There is no separate descent or polish, and a batch needs no rule of its own: what is under way
+lowers the uncertainty around it, so the next config is chosen elsewhere.
 """
 
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from kt_lab.rows import distinct
-from kt_lab.search.base import Options, Searcher, count, option, prior_configs
+from kt_lab.search.base import Searcher, count, prior_configs
+from kt_lab.search.epochs import Epochs
 from kt_lab.search.features import Features
-from kt_lab.search.known import Known, bent
-from kt_lab.search.neighbourhood import Row, mutated_rows
+from kt_lab.search.known import Known, bent, unbent
+from kt_lab.search.neighbourhood import Row, offspring_rows
 from kt_lab.search.posterior import Posterior, Scales, held, log_improvement
+from kt_lab.search.scout_options import ScoutOptions
 from kt_lab.search.threads import single_thread
 from kt_lab.trial import Proposal, Trial, supersedes
 
@@ -55,45 +60,9 @@ _MOST = 256  # readings that the hyper-parameters are fitted to
 _HELD = 512  # readings that the model holds: of more, the best and as many drawn ones
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
+_FAR = 1e9  # squared distance of features, more than any
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
-# starts, ahead, effects unless told, and the most under way, as a multiple of what keeps a machine
-# busy: of a listed space, with scarce seconds, known by readings; of a large space
-_DEFAULTS = ((4, 0.25, 0.5, 1e9), (16, 8.0, 0.5, 2.0), (4, 1.0, 0.0, 1e9), (8, 1.0, 8.0, 1e9))
 _TYPICAL = 4096  # members that set the scales of the features of a large space
-
-
-@dataclass(frozen=True)
-class ScoutOptions(Options):
-    """Options of `scout`."""
-
-    starts: int | None = option(
-        None,
-        "Configs proposed first; None: 8 in a large space, 4 in another, 16 for scarce seconds.",
-        unit="configs",
-        low=1,
-        high=10_000,
-    )
-    ahead: float | None = option(
-        None,
-        "Configs under way at most, as a multiple of those told; at least `starts`. None: 1 in a "
-        "large or known space, else 0.25; for scarce seconds 8, or twice what keeps it busy.",
-        low=0.0,
-        high=1000.0,
-    )
-    effects: float | None = option(
-        None, "Main effects' variance; None: large 8, known 0, else 0.5.", low=0.0, high=100.0
-    )
-    near: float = option(0.7, "Share of a large space's draws near the best.", low=0.0, high=1.0)
-    pool: int = option(
-        4096, "Largest space listed; candidates in others.", unit="configs", low=16, high=10**6
-    )
-    least_gain: float = option(
-        0.0,
-        "The search ends when no config is expected to be faster than the best by this share "
-        "of its latency; 0: when the space is exhausted.",
-        low=0.0,
-        high=1.0,
-    )
 
 
 class ScoutSearch(Searcher):
@@ -112,6 +81,7 @@ class ScoutSearch(Searcher):
         self._values: list[float] = []  # microseconds; NaN: under way, inf: failed
         self._repetitions: list[int | None] = []  # of the reading that stands
         self._features = self._posterior = None  # made when first asked or told
+        self._epochs = Epochs(self.options.idle)
         self._costs = np.array([1e-6, 1e-15])  # seconds of compiling, measuring; at first no limit
         self._fits = self._next_fit = 0  # of the model; readings from which it is fitted anew
 
@@ -123,11 +93,15 @@ class ScoutSearch(Searcher):
         wanted, proposals = min(count(n), left), []
         with single_thread():
             self._prepare()
+            if not self._listed and self._epochs.ended(self._values):
+                self._posterior = None
+                self._renew()
             told = len(self._values) - int(np.isnan(self._values).sum())
             busy = self._busy * (1.0 + self._costs[0] / self._costs[1])
             most = told + int(min(busy, max(self._starts, self._ahead * told)))
             while len(proposals) < wanted and len(self._at) < most and not self.done:
-                blind = len(self._at) < self._starts or not np.isfinite(self._values).any()
+                known = np.isfinite(self._values[self._epochs.since :])
+                blind = len(known) < self._starts or not known.any()
                 found = self._start() if blind or self._queue else self._choose()
                 if found is None:
                     self.done = not np.isnan(self._values).any()
@@ -165,10 +139,8 @@ class ScoutSearch(Searcher):
         space = self.space
         self._listed = space.enumerable and space.size <= self.options.pool
         known, scarce = getattr(self.prior, "readings", ()), getattr(self.budget, "seconds", None)
-        given, kind = self.options, (2 if known else bool(scarce)) if self._listed else 3
-        *defaults, self._busy = _DEFAULTS[kind]
-        given = zip((given.starts, given.ahead, given.effects), defaults, strict=True)
-        self._starts, self._ahead, self._effects = (d if g is None else g for g, d in given)
+        kind = (2 if known else bool(scarce)) if self._listed else 3
+        self._starts, self._ahead, self._effects, self._busy = self.options.of(kind)
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
         told = [] if self._listed else prior_configs(space, self.prior)
@@ -195,7 +167,7 @@ class ScoutSearch(Searcher):
         self._free[(self._pool == np.asarray(row)).all(axis=1)] = False
         if self._posterior is not None and not self._posterior.full:
             self._posterior.add(self._x[at])
-            self._held = np.append(self._held, at)
+            self._held = np.append(self._held, at - self._epochs.since)
         else:
             self._posterior = None
         return at
@@ -224,18 +196,13 @@ class ScoutSearch(Searcher):
     def _renew(self) -> None:
         """Draws new candidates from a space that is too large to be looked at as a whole."""
         space, size = self.space, self.options.pool // 2
-        best = np.argsort(self._values)[:_PARENTS]
-        parents = np.asarray(list(self._at))[best[np.isfinite(np.take(self._values, best))]]
-        near = int(self.options.near * size) if len(parents) else 0
+        parents = self._epochs.parents(self._values, _PARENTS)
+        near = int(self.options.near * size) if parents else 0
         drawn = [space.sample_rows(max(1, size - near), rng=self._rng)]
-        if len(parents):
-            chosen = parents[self._rng.integers(len(parents), size=near)]
-            made = [mutated_rows(space, chosen, rng=self._rng)]
-            mothers, fathers = self._rng.integers(len(parents), size=(2, size // 2))
-            mask = self._rng.random((size // 2, len(space.names))) < 0.5
-            made.append(np.where(mask, parents[mothers], parents[fathers]))
-            drawn += [space.neighbour_rows(row) for row in parents]
-            drawn += [rows[space.valid(rows)] for rows in made]
+        if parents:
+            drawn += offspring_rows(
+                space, np.asarray(list(self._at))[parents], near, size // 2, rng=self._rng
+            )
         rows = self._unseen(np.concatenate(drawn))
         if not len(rows) and space.enumerable:
             rows = self._unseen(space.enumerate())
@@ -257,24 +224,26 @@ class ScoutSearch(Searcher):
             self._renew()
         if not self._free.any():
             return None
-        apart = np.min([((self._pool_x - x) ** 2).sum(axis=1) for x in self._x], axis=0)
+        known = [((self._pool_x - x) ** 2).sum(axis=1) for x in self._x[self._epochs.since :]]
+        apart = np.min([np.full(len(self._pool), _FAR), *known], axis=0)
         chance = np.where(self._free, apart + 1e-9, 0.0)
         chosen = self._rng.choice(len(self._pool), p=chance / chance.sum())
         return tuple(self._pool[chosen].tolist()), None
 
     def _choose(self) -> tuple[Row, float] | None:
         """Returns the candidate that is expected to improve most, and its predicted latency."""
-        y = self._targets()
+        x, values = (of[self._epochs.since :] for of in (self._x, self._values))
+        y = self._targets(x, np.asarray(values))
         told = ~np.isnan(y)
         if self._posterior is None or told.sum() >= self._next_fit or not self._free.any():
-            self._fit(self._x, y, told)
+            self._fit(x, y, told)
         if not self._free.any():
             return None
-        told, works = told[self._held], np.isfinite(self._values)[self._held]
+        told, works = told[self._held], np.isfinite(values)[self._held]
         asked = np.stack([y[self._held], np.where(told, works, np.nan)], axis=1)
         centre = np.asarray([self._scales.centre, works[told].mean()])
         seen, (mean, chance) = (p.T for p in self._posterior.predict(asked, centre=centre))
-        seen = seen[0] + self._expected(self._x[self._held])
+        seen = seen[0] + self._expected(x[self._held])
         mean = mean + self._expected(self._pool_x)
         deviation = self._posterior.deviation()
         gain = log_improvement((seen[told].min() - mean) / deviation) + np.log(deviation)
@@ -284,13 +253,11 @@ class ScoutSearch(Searcher):
         chosen = int(np.argmax(gain))
         if math.exp(gain[chosen]) * self._scale < self.options.least_gain:
             return None
-        t = self._scale * (self._shift + mean[chosen])
-        t = t if t <= self._bend else self._bend * math.exp(t / self._bend - 1.0)
+        t = unbent(self._scale * (self._shift + mean[chosen]), self._bend)
         return tuple(self._pool[chosen].tolist()), self._best * math.exp(t)
 
-    def _targets(self) -> np.ndarray:
+    def _targets(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Returns what the model learns, one value per row asked for, NaN while under way."""
-        values = np.asarray(self._values)
         ok = np.isfinite(values)
         self._best = values[ok].min()
         t = np.log(np.where(ok, values, np.nan) / self._best)
@@ -302,7 +269,7 @@ class ScoutSearch(Searcher):
             spread += belief * (self._known.scale**2 - spread)
         self._scale = math.sqrt(spread) or 1.0
         t[np.isinf(values)] = max(np.quantile(t[ok], _FAILED), 2.0 * self._known.scale)
-        t = t / self._scale - self._expected(self._x)
+        t = t / self._scale - self._expected(x)
         self._shift = float(np.nanmean(t))
         return t - self._shift
 

@@ -1,0 +1,79 @@
+"""Epochs of a search in a space too large to be listed: anew when one has come to its end.
+
+Whoever looks where improvement is expected most stays in the basin of the best, where there is
+always another config that differs little. So when nothing better was read for long, the search
+begins once more as if it knew nothing, and ends elsewhere; every third time it goes on from the
+best of all beginnings at once, with all that was read.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+_LEAST = 200  # readings of an epoch
+_IDLE = 60  # readings without a better one, at least
+_BETTER = 0.99  # times the best: noise alone makes new minima
+_JOINT = 3  # of so many epochs that end, one is followed by that of all
+
+
+class Epochs:
+    """Which readings the running epoch of a search knows.
+
+    Attributes:
+        since: It knows the configs from this number on.
+    """
+
+    def __init__(self, idle: float):
+        """Begins the first.
+
+        Args:
+            idle: Share of an epoch's readings without a better one that ends it; 0: none ends.
+        """
+        self.since = 0
+        self._idle = idle or math.inf
+        self._firsts = [0]  # of the epochs that began from nothing
+        self._ended = self._before = self._marked = 0
+        self._mark = math.inf
+
+    def ended(self, values: Sequence[float]) -> bool:
+        """Returns whether the running epoch has come to its end, and begins the next if so.
+
+        Args:
+            values: What was read of every config in the order of asking, lower is better, NaN
+                while under way, inf where it failed.
+        """
+        told = np.asarray(values[self.since :], dtype=float)
+        told = told[~np.isnan(told)]
+        n = len(told) - self._before
+        if told.min(initial=math.inf) < _BETTER * self._mark:
+            self._mark, self._marked = told.min(), n
+        if n < _LEAST or n - self._marked <= max(_IDLE, self._idle * n):
+            return False
+        self._ended += 1
+        joint = self._ended % _JOINT == 0
+        self.since = 0 if joint else len(values)
+        self._mark = np.nanmin(values) if joint else math.inf
+        self._before = int(np.count_nonzero(~np.isnan(values))) if joint else 0
+        self._marked = 0
+        if not joint:
+            self._firsts.append(self.since)
+        return True
+
+    def parents(self, values: Sequence[float], most: int) -> list[int]:
+        """Returns the numbers of the configs that candidates descend from, most of them at most.
+
+        Those are the best of the epoch, in an epoch of all first the best of each beginning.
+
+        Args:
+            values: As for `ended`.
+            most: >= 1.
+        """
+        us = np.nan_to_num(np.asarray(values, dtype=float), nan=math.inf, posinf=math.inf)
+        parts = [] if self.since else np.split(np.arange(len(us)), self._firsts[1:])
+        bests = sorted(
+            (part[us[part].argmin()] for part in parts if len(part)), key=us.__getitem__
+        )
+        order = self.since + np.argsort(us[self.since :], kind="stable")[:most]
+        chosen = list(dict.fromkeys([*bests, *order]))[:most]
+        return [int(at) for at in chosen if math.isfinite(us[at])]

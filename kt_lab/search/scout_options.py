@@ -1,0 +1,61 @@
+"""What a user may tell `scout`, and what holds where nothing is told."""
+
+from dataclasses import dataclass
+
+from kt_lab.search.base import Options, option
+
+# starts, ahead, effects, and the most under way as a multiple of what keeps a machine busy: of a
+# listed space, with scarce seconds, known by readings; of a large space
+_DEFAULTS = ((4, 0.25, 0.5, 1e9), (16, 8.0, 0.5, 2.0), (4, 1.0, 0.0, 1e9), (8, 1.0, 8.0, 1e9))
+
+
+@dataclass(frozen=True)
+class ScoutOptions(Options):
+    """Options of `scout`."""
+
+    starts: int | None = option(
+        None,
+        "Configs proposed first; None: 8 in a large space, 4 in another, 16 for scarce seconds.",
+        unit="configs",
+        low=1,
+        high=10_000,
+    )
+    ahead: float | None = option(
+        None,
+        "Configs under way at most, as a multiple of those told; at least `starts`. None: 1 in a "
+        "large or known space, else 0.25; for scarce seconds 8, or twice what keeps it busy.",
+        low=0.0,
+        high=1000.0,
+    )
+    effects: float | None = option(
+        None, "Main effects' variance; None: large 8, known 0, else 0.5.", low=0.0, high=100.0
+    )
+    near: float = option(0.7, "Share of a large space's draws near the best.", low=0.0, high=1.0)
+    pool: int = option(
+        4096, "Largest space listed; candidates in others.", unit="configs", low=16, high=10**6
+    )
+    idle: float = option(
+        0.3,
+        "A large space is searched anew when this share of an epoch's readings brought nothing "
+        "better; 0: never.",
+        low=0.0,
+        high=10.0,
+    )
+    least_gain: float = option(
+        0.0,
+        "The search ends when no config is expected to be faster than the best by this share "
+        "of its latency; 0: when the space is exhausted.",
+        low=0.0,
+        high=1.0,
+    )
+
+    def of(self, kind: int) -> tuple[int, float, float, float]:
+        """Returns starts, ahead, effects, and the most under way over what keeps a machine busy.
+
+        Args:
+            kind: Of search: 0 of a listed space, 1 with scarce seconds, 2 known by readings, 3 of
+                a large space.
+        """
+        told = (self.starts, self.ahead, self.effects, None)
+        both = zip(told, _DEFAULTS[kind], strict=True)
+        return tuple(default if given is None else given for given, default in both)
