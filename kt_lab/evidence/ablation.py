@@ -202,7 +202,10 @@ def changed(variant: Variant) -> Iterator[None]:
 
 
 def paired(
-    table: pd.DataFrame, *, variants: Mapping[str, Variant] = VARIANTS
+    table: pd.DataFrame,
+    *,
+    variants: Mapping[str, Variant] = VARIANTS,
+    budgets: Sequence[int] = BUDGETS,
 ) -> list[dict[str, Any]]:
     """Returns signed-rank tests of every variant against the whole at budgets, with intervals.
 
@@ -212,13 +215,14 @@ def paired(
     Args:
         table: From `kt_lab.evidence.cold.judged`.
         variants: By the names that stand as searchers there.
+        budgets: That the runs are compared at.
 
     Returns:
         budget, variant, says, ratio (> 1: the change costs), low, high (95 %, over kernels,
         workloads and seeds), kernels, worse (of them), p and p_holm.
     """
     rows = []
-    for budget, at in table[table["budget"].isin(BUDGETS)].groupby("budget"):
+    for budget, at in table[table["budget"].isin(budgets)].groupby("budget"):
         intervals = judged_ratios(at, optima=None, reference=WHOLE)
         intervals = intervals[intervals["scope"] == "geomean"].set_index("searcher")
         logs = np.log(at["judged_us"]).groupby([at["kernel"], at["workload"], at["searcher"]])

@@ -50,8 +50,11 @@ VARIANTS: dict[str, Variant] = {
     "near 0.9": Variant("more draws near the best", {"near": 0.9}),
     "half ahead": Variant("half as many configs under way", {"ahead": 0.5}),
     "pool of 1024": Variant("a quarter of the candidates", {"pool": 1024}),
+    "one epoch": Variant("never begun anew", {"idle": 0.0}),
 }
-PEERS = ("random", "genetic", "helion_lfbo_tree")
+PEERS = ("random", "genetic", "helion_lfbo_tree", "pattern")
+LONGER = (*BUDGETS, 400, 800, 1200, 1600, 2000)
+"""What runs are judged at, as far as their budget reaches."""
 _FURTHER: tuple[Parameter, ...] = (
     *(Choice(f"hint_{i}", (0, 1, 2, 3)) for i in range(3)),
     *(Choice(f"mode_{i}", (0, 1, 2)) for i in range(6)),
@@ -101,9 +104,10 @@ def paired(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         ]
         name = f"{row['workload']}/{row['kind']}"
         apart.append(row | {"workload": name, "noise_floor": 1.0, "runs": columns(runs)})
-    budgets = [budget for budget in BUDGETS if budget <= result["trials"]]
+    budgets = [budget for budget in LONGER if budget <= result["trials"]]
     table = judged({**result, "rows": apart}, budgets=budgets)
-    return ablation.paired(table, variants=VARIANTS | {p: Variant("a peer") for p in PEERS})
+    variants = VARIANTS | {p: Variant("a peer") for p in PEERS}
+    return ablation.paired(table, variants=variants, budgets=budgets)
 
 
 report = ablation.report
@@ -133,7 +137,7 @@ def searched(
     """Searches once, as a variant of the flagship or as a peer.
 
     Returns:
-        What the incumbent takes without noise after each of BUDGETS that `trials` reach, in
+        What the incumbent takes without noise after each of LONGER that `trials` reach, in
         microseconds, None before the first; and the searcher's own seconds a trial.
     """
     world = widened(workload, kind, gpu)
@@ -152,8 +156,10 @@ def searched(
     for trial in history:
         if trial.latency_us is not None and trial.latency_us < best:
             best, held = trial.latency_us, world.latency_us(trial.config)
-        at.append(held if math.isfinite(best) else math.inf)
-    told = [at[min(budget, len(at)) - 1] for budget in BUDGETS if budget <= trials]
+        if trial.first:  # another reading of a config spends no trial
+            at.append(math.inf)
+        at[-1] = held if math.isfinite(best) else math.inf
+    told = [at[min(budget, len(at)) - 1] for budget in LONGER if budget <= trials]
     return [short(us, 4) for us in told], max(t.search_s for t in history) / len(history)
 
 
