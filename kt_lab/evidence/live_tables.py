@@ -51,10 +51,11 @@ def live_lines(result: Mapping[str, Any]) -> list[str]:
     table = live_table(result)
     helion = next(s for s in result["steps"] if s["do"] == "helion" and s["ok"])["answer"]
     versions, searcher = helion["versions"], result["arguments"]["searcher"]
+    fewer = "" if _same_configs(result) else ", or 100 where Helion's run of that seed came later"
     lines = [
         f"The flagship live beside Helion {versions['helion']} (quick effort): each tunes its own "
-        f"kernel, `{searcher}` with as many trials as Helion tried configs, or 100 where Helion's "
-        f"run of that seed came later. One {helion['metrics']['hardware']} and {result['cores']} "
+        f"kernel, `{searcher}` with as many trials as Helion tried configs{fewer}. One "
+        f"{helion['metrics']['hardware']} and {result['cores']} "
         f"cores for each, torch {versions['torch']}, Triton {versions['triton']}; medians over "
         "seeds; latencies from one final race of the winners.",
         "",
@@ -81,3 +82,12 @@ def live_lines(result: Mapping[str, Any]) -> list[str]:
         for mean in [geomean_interval(table, column=column)]
     ]
     return [*lines, "", f"Geometric means of our ratios over the kernels: {'; '.join(means)}."]
+
+
+def _same_configs(result: Mapping[str, Any]) -> bool:
+    """Whether both sides tried equally many configs of every kernel and seed."""
+    told: dict[tuple, set] = {}
+    for step in result["steps"]:
+        if step["ok"]:
+            told.setdefault((step["op"], step["seed"]), set()).add(step["answer"]["configs"])
+    return all(len(counts) == 1 for counts in told.values())
