@@ -36,19 +36,20 @@ class Epochs:
         self._ended = self._before = self._marked = 0
         self._mark = math.inf
 
-    def ended(self, values: Sequence[float]) -> bool:
+    def ended(self, values: Sequence[float], *, left: float = math.inf) -> bool:
         """Returns whether the running epoch has come to its end, and begins the next if so.
 
         Args:
             values: What was read of every config in the order of asking, lower is better, NaN
                 while under way, inf where it failed.
+            left: Trials that may follow: with too few for an epoch none ends.
         """
         told = np.asarray(values[self.since :], dtype=float)
         told = told[~np.isnan(told)]
         n = len(told) - self._before
         if told.min(initial=math.inf) < _BETTER * self._mark:
             self._mark, self._marked = told.min(), n
-        if n < _LEAST or n - self._marked <= max(_IDLE, self._idle * n):
+        if min(n, left) < _LEAST or n - self._marked <= max(_IDLE, self._idle * n):
             return False
         self._ended += 1
         joint = self._ended % _JOINT == 0

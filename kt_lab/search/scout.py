@@ -25,9 +25,9 @@
    than `pool` members, the best with a few parameters changed and uniform draws, as `near` says,
    everything one step from the best configs, and crossovers of these.
 5. Epochs, in a space of more than `pool` members: when a share `idle` of what was read (60 at
-   least, of 200) brought nothing 1 % better, the search begins from nothing, as in 1, without what
-   was read before; every third time it goes on from the best of all its beginnings at once, with
-   all that was read (`kt_lab.search.epochs`).
+   least, of 200) brought nothing 1 % better, and the budget holds 200 trials more, the search
+   begins from nothing, as in 1, without what was read before; every third time it goes on from the
+   best of all its beginnings at once, with all that was read (`kt_lab.search.epochs`).
 
 There is no separate descent or polish, and a batch needs no rule of its own: what is under way
 lowers the uncertainty around it, so the next config is chosen elsewhere.
@@ -93,7 +93,7 @@ class ScoutSearch(Searcher):
         wanted, proposals = min(count(n), left), []
         with single_thread():
             self._prepare()
-            if not self._listed and self._epochs.ended(self._values):
+            if not self._listed and self._epochs.ended(self._values, left=left):
                 self._posterior = None
                 self._renew()
             told = len(self._values) - int(np.isnan(self._values).sum())

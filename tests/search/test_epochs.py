@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from kt_lab.budget import Budget
 from kt_lab.search import make_searcher
 from kt_lab.search.conformance_cases import bowl, drive, huge_space, small_space
 from kt_lab.search.epochs import Epochs
@@ -65,8 +66,8 @@ def test_parents_are_the_best_of_an_epoch_and_then_of_every_beginning():
 
 
 def test_scout_begins_anew_in_a_large_space_and_not_in_one_that_it_lists():
-    def starts(space, idle):
-        scout = make_searcher("scout", space, seed=0, starts=4, idle=idle)
+    def starts(space, idle, budget=None):
+        scout = make_searcher("scout", space, seed=0, budget=budget, starts=4, idle=idle)
         found = drive(scout, bowl(space), trials=300)  # the default is the best
         return [n for n, p in enumerate(found) if p.origin == "start"]
 
@@ -74,6 +75,14 @@ def test_scout_begins_anew_in_a_large_space_and_not_in_one_that_it_lists():
     *first, again, _, _, last = starts(huge_space(), 0.3)
     assert first == [0, 1, 2, 3]
     assert 200 <= again < last < 220
+    assert starts(huge_space(), 0.3, Budget(trials=390)) == first, "not enough is left"
+    assert starts(huge_space(), 0.3, Budget(trials=420)) == [
+        *first,
+        again,
+        again + 1,
+        again + 2,
+        last,
+    ]
     assert starts(small_space(), 0.3) == starts(small_space(), 0.0)
 
 
