@@ -75,7 +75,8 @@ def _trace(base: str) -> list[list[Any]]:
     except OSError:
         return []
     kept = [row for row in rows if row.get("status") != "started"]
-    return [[row.get("timestamp_s"), row.get("status"), row.get("perf_ms")] for row in kept]
+    told = [(row.get("timestamp_s"), row.get("status"), row.get("perf_ms")) for row in kept]
+    return [[s and float(s), status, ms and float(ms)] for s, status, ms in told]
 
 
 def _version(package: str) -> str | None:
@@ -130,7 +131,7 @@ def _searched(history: History) -> dict[str, Any]:
         "failures": sum(t.status != "ok" for t in history),
         "own_best_us": best.latency_us if best else None,
         "trace": [
-            [short(t.elapsed_s), t.status, t.latency_us and short(t.latency_us / 1e3)]
+            [round(t.elapsed_s, 3), t.status, t.latency_us and short(t.latency_us / 1e3)]
             for t in history
         ],
     }
