@@ -37,14 +37,16 @@ def test_a_row_holds_medians_over_the_seeds_that_worked():
 @pytest.mark.parametrize(("ours_us", "lost"), [(5.0, 0), (25.0, 1)])
 def test_losses_are_told(ours_us, lost):
     text = "\n".join(live_lines(made_up(ours_us=ours_us)))
-    assert "`scout` with as many trials" in text
+    assert "`scout` with as many trials as Helion tried configs, or 100 where" in text
     assert f"events {ours_us / 20:.2f} (" in text
     assert f"{lost} of 1 lost; graph" in text
 
 
 def test_what_ships_has_six_kernels_and_its_losses():
     path = data_directory() / "evidence" / "live.json"
-    table = live_table(json.loads(path.read_text(encoding="utf-8")))
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    assert "with as many trials as Helion tried configs. One" in "\n".join(live_lines(stored))
+    table = live_table(stored)
     assert len(table) == 6
     assert (table["wall_ratio"] < 1).all()
     assert (table["graph_ratio"] > 1).any()
