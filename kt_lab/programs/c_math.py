@@ -22,11 +22,9 @@ _FLOAT = {
     "exp": """static inline float f32_exp(float x)
 {
     /* e^x = 2^n e^r with n = round(x / log 2) and |r| <= log(2) / 2 */
-    float y = x < -87.0f ? -87.0f : x;
-    y = y > 89.0f ? 89.0f : y;
-    f32_bits scale = { .f = y * 1.44269502f + 12582912.0f }; /* 1.5 * 2^23: n in the low bits */
+    f32_bits scale = { .f = x * 1.44269502f + 12582912.0f }; /* 1.5 * 2^23: n in the low bits */
     float n = scale.f - 12582912.0f;
-    float r = (y - n * 0.693145752f) - n * 1.42860677e-6f;
+    float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
     float p = 0.00138146021f;
     p = p * r + 0.00836871545f;
     p = p * r + 0.0416683879f;
@@ -35,6 +33,7 @@ _FLOAT = {
     p = p * (r * r) + r;
     scale.u = (scale.u + 126u) << 23; /* 2^(n-1), which is finite up to n = 128 */
     p = (2.0f * p + 2.0f) * scale.f;
+    p = x > 89.0f ? __builtin_inff() : p;
     return x < -86.9f ? 0.0f : p;
 }
 """,

@@ -2,17 +2,20 @@
 
 What an engineer does by habit, in this order: fuse what shares data, write short sums out, hold
 tiles of contractions in registers, give long reductions several accumulators, keep temporaries
-close or compute them again, run along neighbours in memory in vectors, use threads where the work
-is worth it, and stream results past caches that they do not fit. Only legal moves are played, no
+close or compute them again, run along neighbours in memory in vectors, divide once what is divided
+by one number, use threads where the work is worth it, and stream results past caches that they do
+not fit. Only legal moves are played, no
 operator is known by name, and nothing is measured.
 """
 
 import math
 
 from kt_lab.programs.draft import Draft
-from kt_lab.programs.ir import Address, Op, Program, Ref, Scope, refs_of
+from kt_lab.programs.ir import Address, Expr, Op, Program, Ref, Scope, refs_of
 from kt_lab.programs.moves.base import scopes
+from kt_lab.programs.moves.division import is_division
 from kt_lab.programs.moves.expansion import EXPANDED
+from kt_lab.programs.moves.inlining import parts_of
 from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
 from kt_lab.programs.storage_plan import cost, keep_close, recompute, reuse
 from kt_lab.programs.surgery import extents_above, node_at, ops, walk
@@ -43,6 +46,7 @@ def expert_schedule(program: Program, *, threads: int, region_us: float = 50.0) 
     if threads > 1:
         _chunk(draft, threads, region_us)
     _turn_inwards(draft)
+    _divide_once(draft)
     _vectorise(draft)
     _unroll(draft)
     if threads > 1:
@@ -183,11 +187,24 @@ def _neighbours(program: Program, scope: Scope, depth: int) -> int:
     )
 
 
+def _divide_once(draft: Draft) -> None:
+    """Multiplies by the reciprocal of what does not move with the innermost iterator."""
+    for at, op in list(ops(draft.program)):
+        depth = len(at) - 2
+        for path, part in reversed(list(parts_of(op.expr))):
+            if is_division(part) and any(refs_of(part.right)) and not _moves(part.right, depth):
+                draft.play("reciprocal", at, *path)
+
+
+def _moves(expr: Expr, depth: int) -> bool:
+    return any(i.coefficient(depth) for ref in refs_of(expr) for i in ref.indices)
+
+
 # -- reductions -------------------------------------------------------------------------------
 
 
 def _accumulate(draft: Draft) -> None:
-    """Gives long sums several vectors of partial results: no addition waits for another."""
+    """Gives long reductions several vectors of partial results: no step waits for another."""
     width = ACCUMULATORS * LANES
     for at, node in reversed(list(scopes(draft.program))):
         flat = all(isinstance(op, Op) for op in node.body)
@@ -215,7 +232,7 @@ def _partial(draft: Draft, at: Address, sums: list[int]) -> bool:
 
 
 def _is_reduced(op: Op, depth: int) -> bool:
-    return op.kind == "+=" and not any(i.coefficient(depth) for i in op.target.indices)
+    return op.kind != "=" and not any(i.coefficient(depth) for i in op.target.indices)
 
 
 def _is_heavy(scope: Scope) -> bool:

@@ -88,14 +88,25 @@ def test_softmax_becomes_three_passes_over_a_row_that_stays_close():
     assert [b.place for b in program.of_kind("tmp")].count("heap") == 0
     inner = [n for _, n in walk(program) if isinstance(n, Scope) and n.mark == "v"]
     assert [len(n.body) for n in inner] == [1, 2, 1]
+    # nothing in the last pass divides: 1 / s is the same for the whole row
+    assert "| z[{0},{1}] = e[{0},{1}] * (1 / s[{0}])" in to_text(program)
+
+
+def test_a_divisor_that_moves_with_the_row_still_divides():
+    text = "kernel k\nin x f32 [2,64]\nin y f32 [2]\nin w f32 [64]\nout z f32 [2,64]\n---\n"
+    text += "2\n| 64\n| | z[{0},{1}] = x[{0},{1}] / y[{0}] + x[{0},{1}] / w[{1}] / 3\n"
+    played = replay(parse(text), expert_schedule(parse(text), threads=1))
+    assert "x[{0},{1}] * (1 / y[{0}]) + x[{0},{1}] / w[{1}] / 3" in to_text(played)
 
 
 def test_a_long_sum_gets_four_vectors_of_partial_results():
     program = made("row_sum", {"rows": 2, "cols": 1024})
     partial = next(b for b in program.buffers if b.name == "t0")
     assert (partial.shape, partial.place) == ((4, 16), "reg")
-    # exponentials take longer than an addition waits
-    assert "t0" not in to_text(made("softmax", {"rows": 2, "cols": 1024}))
+    # so does a long maximum; but exponentials take longer than an addition waits
+    softmax = made("softmax", {"rows": 2, "cols": 1024})
+    assert "t0[{2},{3}] max= x" in to_text(softmax)
+    assert "t1" not in to_text(softmax)
 
 
 def test_matmul_holds_a_tile_in_registers_and_reads_a_packed_panel():

@@ -99,6 +99,16 @@ EFFECTS = {
         "inline 0.0",
         "4\n| z[{0}] = x[{0},1] * y[0,1] + 1 / (x[{0},1] * y[0,1])\n",
     ),
+    "reciprocal": (
+        kernel("4\n| z[{0}] = exp(x[{0},1] / y[0,1]) - x[{0},2] / y[0,1]\n", None, "[4]"),
+        "reciprocal 0.0 0 0",
+        "4\n| z[{0}] = exp(x[{0},1] * (1 / y[0,1])) - x[{0},2] / y[0,1]\n",
+    ),
+    "divide": (
+        kernel("4\n| z[{0}] = exp(x[{0},1]) * (1 / exp(y[0,1]))\n", None, "[4]"),
+        "divide 0.0",
+        "4\n| z[{0}] = exp(x[{0},1]) / exp(y[0,1])\n",
+    ),
 }
 
 
@@ -183,6 +193,15 @@ def test_expressions_do_not_grow_without_end():
     long = " + ".join(["x[{0}]"] * 13)
     text += f"| a[{{0}}] = {long}\n| z[{{0}}] = a[{{0}}] * a[{{0}}]\n"
     check_limited(text, "inline 0.0", "size")
+
+
+def test_a_reciprocal_is_not_taken_of_itself_and_rounds_once_more():
+    text = kernel("4\n| z[{0}] = 1 / x[{0},1] + x[{0},2] / y[0,1]\n", None, "[4]")
+    (move,) = possible_moves(parse(text), "reciprocal")
+    assert str(move) == "reciprocal 0.0 1"
+    assert possible_moves(parse(text), "divide") == ()
+    assert not KINDS["reciprocal"].is_exact(parse(text), move)
+    assert not KINDS["divide"].is_exact(parse(text), move)
 
 
 def test_moves_that_reassociate_sums_are_told():

@@ -51,7 +51,7 @@ def test_the_absence_of_a_rule_that_keeps_proofs_shows_in_them(rule):
 def test_exact_moves_change_no_bit_of_a_result(monkeypatch):
     monkeypatch.setattr("kt_lab.programs.interpret.BATCH", 0)  # every sum in its written order
     for seed, start in enumerate(2 * GROUNDS):
-        expected = interpret(start.program, start.inputs)
+        expected, end = interpret(start.program, start.inputs), start.program
         for step in walk(start.program, seed=seed, length=20, exact_only=True):
             end = step.program
         found = interpret(end, start.inputs)

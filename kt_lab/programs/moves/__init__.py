@@ -1,6 +1,7 @@
 """The moves that ship with the program dojo: a registry of kinds, one file per family."""
 
 from kt_lab.programs.moves import (
+    division,
     expansion,
     inlining,
     marks,
@@ -26,5 +27,6 @@ _FAMILIES = (
     reductions,
     packing,
     expansion,
+    division,
 )
 KINDS: dict[str, Kind] = {kind.name: kind for family in _FAMILIES for kind in family.KINDS}

@@ -134,7 +134,8 @@ def _operands_stay(program: Program, move: Move) -> bool:
     return True
 
 
-def _is_small(program: Program, _: Move) -> bool:
+def is_small(program: Program, _: Move) -> bool:
+    """Whether no expression has more than LARGEST parts."""
     return all(sum(1 for _ in parts_of(op.expr)) <= LARGEST for _, op in ops(program))
 
 
@@ -195,7 +196,7 @@ KINDS = (
             Rule(
                 "size",
                 f"an expression has at most {LARGEST} parts",
-                _is_small,
+                is_small,
                 after=True,
                 limit=True,
             ),
