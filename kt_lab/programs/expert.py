@@ -2,10 +2,10 @@
 
 What an engineer does by habit, in this order: fuse what shares data, write short sums out, hold
 tiles of contractions in registers, give long reductions several accumulators, keep temporaries
-close or compute them again, run along neighbours in memory in vectors, divide once what is divided
-by one number, use threads where the work is worth it, and stream results past caches that they do
-not fit. Only legal moves are played, no
-operator is known by name, and nothing is measured.
+close or compute them again, bring neighbours in memory innermost, divide once what is divided by
+one number all along, run in vectors, use threads where the work is worth it, and stream results
+past caches that they do not fit. Only legal moves are played, no operator is known by name, and
+nothing is measured.
 """
 
 import math

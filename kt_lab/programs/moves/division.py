@@ -5,12 +5,12 @@ multiply it by that number's reciprocal, which a compiler then computes once. It
 more, and the reciprocal of a number below 3e-39 is infinite in f32.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kt_lab.programs.ir import Address, Binary, Call, Const, Expr, Program
-from kt_lab.programs.moves.base import Kind, Move, Rule
-from kt_lab.programs.moves.inlining import LARGEST, is_small, parts_of
+from kt_lab.programs.moves.base import Kind, Move
+from kt_lab.programs.moves.inlining import SIZE, parts_of
 from kt_lab.programs.surgery import canonical, node_at, ops, replaced
 
 _ONE = Const(1.0)
@@ -29,7 +29,9 @@ def _is_product(part: Expr) -> bool:
     return isinstance(by, Binary) and by.op == "/" and by.left == _ONE
 
 
-def _find(kind: str, wanted) -> Iterator[Move]:
+def _find(kind: str, wanted: Callable[[Expr], bool]) -> Callable[[Program], Iterator[Move]]:
+    """Returns the search for the parts of operations that a kind of move rewrites."""
+
     def find(program: Program) -> Iterator[Move]:
         for at, op in ops(program):
             for path, part in parts_of(op.expr):
@@ -72,15 +74,7 @@ KINDS = (
     Kind(
         "reciprocal",
         "Multiplies by a reciprocal in place of dividing; the arguments lead to the division.",
-        (
-            Rule(
-                "size",
-                f"an expression has at most {LARGEST} parts",
-                is_small,
-                after=True,
-                limit=True,
-            ),
-        ),
+        (SIZE,),
         _find("reciprocal", is_division),
         _reciprocal,
         lambda _, move: Move("divide", move.at, move.arguments),

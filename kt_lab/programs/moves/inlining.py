@@ -134,8 +134,7 @@ def _operands_stay(program: Program, move: Move) -> bool:
     return True
 
 
-def is_small(program: Program, _: Move) -> bool:
-    """Whether no expression has more than LARGEST parts."""
+def _is_small(program: Program, _: Move) -> bool:
     return all(sum(1 for _ in parts_of(op.expr)) <= LARGEST for _, op in ops(program))
 
 
@@ -182,6 +181,11 @@ def _extract(program: Program, move: Move) -> Program:
     return canonical(replaced(longer, move.at, Op(read, "=", part), reader))
 
 
+# A law of the result of any move that makes expressions longer.
+SIZE = Rule(
+    "size", f"an expression has at most {LARGEST} parts", _is_small, after=True, limit=True
+)
+
 KINDS = (
     Kind(
         "inline",
@@ -193,13 +197,7 @@ KINDS = (
                 "nothing between the operation and the reads writes what it computes from",
                 _operands_stay,
             ),
-            Rule(
-                "size",
-                f"an expression has at most {LARGEST} parts",
-                is_small,
-                after=True,
-                limit=True,
-            ),
+            SIZE,
         ),
         _find_inlines,
         _inline,
