@@ -10,10 +10,11 @@ should be.
 
 from collections.abc import Iterable
 
-from kt_lab.programs.c_math import function_name
 from kt_lab.programs.ir import FUNCTIONS
 
 # KT_V(x[i]) is x[i] .. x[i + KT_LANES - 1]; KT_ALL(x) is x in every lane, -0.0 included.
+# KT_MAX(x, y) and KT_MIN(x, y) give y when either is NaN, as the instructions do that gcc 12.2
+# does not find in a KT_IF. KT_SWAPPED(x, n) has in lane k what x has in lane k ^ n.
 _TYPES = """#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-predictive-commoning")
 #endif
@@ -31,16 +32,68 @@ typedef int i32_lanes __attribute__((vector_size(4 * KT_LANES)));
 #define KT_ALL(x) ((x) - (f32_lanes){0})
 #define KT_IF(c, x, y) ((f32_lanes)(((c) & (i32_lanes)(x)) | (~(c) & (i32_lanes)(y))))
 """
+_EXTREMES = """#if !defined(__GNUC__) || defined(__clang__) || !defined(__SSE__)
+#define KT_MAX(x, y) KT_IF((x) > (y), x, y)
+#define KT_MIN(x, y) KT_IF((x) < (y), x, y)
+#elif defined(__AVX512F__)
+#define KT_MAX(x, y) __builtin_ia32_maxps512_mask(x, y, y, -1, 4)
+#define KT_MIN(x, y) __builtin_ia32_minps512_mask(x, y, y, -1, 4)
+#elif defined(__AVX__)
+#define KT_MAX(x, y) __builtin_ia32_maxps256(x, y)
+#define KT_MIN(x, y) __builtin_ia32_minps256(x, y)
+#else
+#define KT_MAX(x, y) __builtin_ia32_maxps(x, y)
+#define KT_MIN(x, y) __builtin_ia32_minps(x, y)
+#endif
+"""
+_SWAPPED = """#if !defined(__GNUC__) || defined(__clang__)
+static inline f32_lanes KT_SWAPPED(f32_lanes x, int n)
+{
+    f32_lanes y;
+    for (int k = 0; k < KT_LANES; k++)
+        y[k] = x[k ^ n];
+    return y;
+}
+#elif KT_LANES == 16
+#define KT_ORDER (i32_lanes){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#elif KT_LANES == 8
+#define KT_ORDER (i32_lanes){0, 1, 2, 3, 4, 5, 6, 7}
+#else
+#define KT_ORDER (i32_lanes){0, 1, 2, 3}
+#endif
+#if defined(KT_ORDER)
+#define KT_SWAPPED(x, n) __builtin_shuffle(x, KT_ORDER ^ (n))
+#endif
+"""
+# As f32_exp is, but that its edges are where it begins: 2^(n-1) is 0 at the least x, and what
+# comes of the largest is infinite.
+_EXP = """static inline f32_lanes f32_lanes_exp(f32_lanes x)
+{
+    x = KT_MAX(KT_ALL(-87.34f), x);
+    x = KT_MIN(KT_ALL(89.0f), x);
+    f32_lanes scale = x * 1.44269502f + 12582912.0f;
+    f32_lanes n = scale - 12582912.0f;
+    f32_lanes r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+    f32_lanes p = KT_ALL(0.00138146021f);
+    p = p * r + 0.00836871545f;
+    p = p * r + 0.0416683879f;
+    p = p * r + 0.166665206f;
+    p = p * r + 0.499999934f;
+    p = p * (r * r) + r;
+    scale = (f32_lanes)(((i32_lanes)scale + 126) << 23);
+    return (2.0f * p + 2.0f) * scale;
+}
+"""
 _ACROSS = {"+=": "sum", "max=": "most", "min=": "least"}
-# In C a compiler of our day has no ?: of vectors; the others of ir.FUNCTIONS have no short form.
+# In C a compiler of our day has no ?: of vectors.
 _BY_LANE = {
-    "max": "KT_IF(x > y, x, y)",
-    "min": "KT_IF(x < y, x, y)",
+    "max": "KT_MAX(x, y)",
+    "min": "KT_MIN(x, y)",
     "select": "KT_IF(x > 0.0f, y, z)",
     "abs": "(f32_lanes)((i32_lanes)x & 0x7fffffff)",
     "neg": "-x",
 }
-LANED = frozenset(_BY_LANE)  # the functions of ir.FUNCTIONS that there are of vectors
+LANED = frozenset({"exp", *_BY_LANE})  # the functions of ir.FUNCTIONS that there are of vectors
 
 
 def laned(fn: str) -> str:
@@ -60,13 +113,10 @@ def lane_definitions(used: Iterable[str]) -> str:
         used: Functions of LANED, and updates (ir.UPDATES) that reduce the lanes.
     """
     used = sorted(set(used))
-    functions = [_by_lane(name) for name in used if name in _BY_LANE]
-    return "\n".join([_TYPES, *functions, *(_reduced(kind) for kind in used if kind in _ACROSS)])
-
-
-def lane_needs(used: Iterable[str]) -> set[tuple[str, str]]:
-    """Returns the functions (name, dtype) of single numbers that these are made of."""
-    return {(kind.removesuffix("="), "f32") for kind in used if kind in ("max=", "min=")}
+    across_lanes = [kind for kind in used if kind in _ACROSS]
+    parts = [_TYPES, _EXTREMES, *([_SWAPPED] if across_lanes else [])]
+    parts += [_EXP if name == "exp" else _by_lane(name) for name in used if name in LANED]
+    return "\n".join([*parts, *map(_reduced, across_lanes)])
 
 
 def _by_lane(fn: str) -> str:
@@ -76,19 +126,9 @@ def _by_lane(fn: str) -> str:
 
 
 def _reduced(kind: str) -> str:
-    def both(one: str, other: str) -> str:
-        if kind == "+=":
-            return f"{one} + {other}"
-        return f"{function_name(kind.removesuffix('='), 'f32')}({one}, {other})"
-
-    # by halves, so that few of the steps wait for another one
+    both = {"+=": "x + {}", "max=": "KT_MAX(x, {})", "min=": "KT_MIN(x, {})"}[kind]
     lines = [f"static inline float {across(kind)}(f32_lanes x)", "{"]
-    lines += ["    float xs[KT_LANES];", "    KT_V(xs[0]) = x;"]
-    lines += ["    #pragma GCC unroll 8", "    for (int k = 0; k + 8 < KT_LANES; k++)"]
-    lines += [f"        xs[k] = {both('xs[k]', 'xs[k + 8]')};"]
-    lines += ["    #pragma GCC unroll 4", "    for (int k = 0; k < 4 && KT_LANES > 4; k++)"]
-    lines += [f"        xs[k] = {both('xs[k]', 'xs[k + 4]')};"]
-    pairs = both("xs[0]", "xs[2]"), both("xs[1]", "xs[3]")
-    if kind == "+=":
-        pairs = tuple(f"({pair})" for pair in pairs)
-    return "\n".join([*lines, f"    return {both(*pairs)};", "}", ""])
+    for apart in (8, 4, 2, 1):
+        test = f"if (KT_LANES > {apart})\n        " if apart > 2 else ""
+        lines.append(f"    {test}x = {both.format(f'KT_SWAPPED(x, {apart})')};")
+    return "\n".join([*lines, "    return x[0];", "}", ""])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kt_lab.programs.c_lanes import across, laned
-from kt_lab.programs.c_math import function_name
+from kt_lab.programs.c_math import PLUS_ERF, function_name
 from kt_lab.programs.c_scopes import is_local
 from kt_lab.programs.c_text import c_index, c_name, c_number
 from kt_lab.programs.ir import Binary, Call, Const, Expr, Op, Program, Ref, refs_of
@@ -129,6 +129,8 @@ class Statements:
 
     def _binary(self, expr: Binary, dtype: str, place: Place, rank: int) -> str:
         own = _RANK[expr.op]
+        if dtype == "f32" and place.lane is None and _is_plus_erf(expr):
+            return self._expr(Call(PLUS_ERF, expr.right.args), dtype, place)
         left = self._expr(expr.left, dtype, place, own)
         right = self._expr(expr.right, dtype, place, own + 1)
         text = f"{left} {expr.op} {right}"
@@ -140,3 +142,8 @@ class Statements:
             return name
         element = f"{name}[{self.offset(ref)}]"
         return f"KT_V({element})" if self._moves(ref, place) else element
+
+
+def _is_plus_erf(expr: Binary) -> bool:
+    called = isinstance(expr.right, Call) and expr.right.fn == "erf"
+    return expr.op == "+" and expr.left == Const(1.0) and called

@@ -87,14 +87,22 @@ def streamed(program: Program, address: Address) -> tuple[Ref, ...]:
     return tuple(found)
 
 
-def is_along_registers(program: Program, address: Address, homes: Locals) -> bool:
-    """Tells whether a vector scope, of combined lanes, goes along an array in reg by vectors.
+def is_in_vectors(
+    program: Program, address: Address, homes: Locals, shared: Mapping[Ref, str]
+) -> bool:
+    """Tells whether a vector scope goes along an array in reg, or reduces its lanes, by vectors.
 
     All its accesses are then f32 and go from element to element, or stay where they are; what its
     lanes declare for themselves is one element each; its functions are those of `c_lanes.LANED`.
+
+    Args:
+        program: That holds it.
+        address: The scope's.
+        homes: Of `local_homes`.
+        shared: Its reductions, of `combined`.
     """
     depth, scope = len(address) - 1, node_at(program, address)
-    own, along = _inside(address, homes), False
+    own, along = _inside(address, homes), bool(shared)
     if scope.extent % LINE or not all(isinstance(node, Op) for node in scope.body):
         return False
     if any(not functions_of(node.expr) <= LANED for node in scope.body):

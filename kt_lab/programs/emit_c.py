@@ -7,8 +7,9 @@ The C asks for no header and no reordering of floating point. What the marks bec
           scalar of its own, then stored. Where the accesses are not of these kinds the scope is a
           plain loop, which is what a legal program means anyway.
     u, uK `GCC unroll`
-A v scope along a reg tmp is written in vectors of a compiler's own type instead (see `c_lanes`),
-so that a tile of results, in u scopes, stays in registers.
+A v scope along a reg tmp, or one that reduces its lanes, is written in vectors of a compiler's own
+type instead (see `c_lanes`) where its accesses and functions allow it: a tile of results, in u
+scopes, then stays in registers, and lanes are added by halves rather than one after the other.
 The places: an in, an out and a heap tmp is a parameter, to be aligned to 64 bytes; a stack or reg
 tmp is a local variable of its home, a scalar when it has one element. An nt out is written past
 the caches, a line of 64 bytes at a time, by a v scope that holds operations only, has whole
@@ -19,13 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kt_lab.errors import ProgramError
-from kt_lab.programs.c_lanes import lane_definitions, lane_needs
+from kt_lab.programs.c_lanes import lane_definitions
 from kt_lab.programs.c_math import definitions
 from kt_lab.programs.c_ops import Place, Statements
 from kt_lab.programs.c_scopes import (
     LINE,
     combined,
-    is_along_registers,
+    is_in_vectors,
     is_local,
     local_homes,
     parallel_scopes,
@@ -104,8 +105,7 @@ class _Emitter:
         parts = [f"/*\n{to_text(self.program)}*/\n"]
         parts += [THREADS] if self.parallel else []
         parts += [STREAMING] if self.streams else []
-        used = self.ops.used | lane_needs(self.ops.vectors)
-        parts += [definitions(used)] if used else []
+        parts += [definitions(self.ops.used)] if self.ops.used else []
         parts += [lane_definitions(self.ops.vectors)] if self.in_vectors else []
         parts += self.functions
         fence = ["    KT_STREAMED();"] if self.streams else []
@@ -174,7 +174,7 @@ class _Emitter:
         if shared is None:
             yield from self._loop(scope, address, place)
             return
-        if is_along_registers(self.program, address, self.homes):
+        if is_in_vectors(self.program, address, self.homes, shared):
             own = frozenset(b.name for b in self.homes.get(address, ()))
             place = replace(place, lane=len(address) - 1, own=own)
             self.in_vectors = True

@@ -18,7 +18,7 @@ from kt_lab.programs.moves.expansion import EXPANDED
 from kt_lab.programs.moves.inlining import parts_of
 from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
 from kt_lab.programs.storage_plan import cost, keep_close, recompute, reuse
-from kt_lab.programs.surgery import extents_above, node_at, ops, walk
+from kt_lab.programs.surgery import extents_above, is_made, node_at, ops, walk
 
 ACCUMULATORS = 4  # vectors of partial sums of a long reduction
 _LONG = 256  # iterations of a reduction that are worth them
@@ -221,14 +221,20 @@ def _partial(draft: Draft, at: Address, sums: list[int]) -> bool:
     ):
         return False
     for k in sums:
-        before = {b.name for b in draft.program.buffers}
-        if not draft.play("split_reduction", (*at, 0, 0, k), 2):
-            return False
-        made = {b.name for b in draft.program.of_kind("tmp")} - before
-        if not all(draft.play("place", (), name, "reg") for name in made):
+        if not _split_sum(draft, (*at, 0, 0, k), 2):
             return False
         at = (*at[:-1], at[-1] + 1)
+        # behind it the vectors are added to one, whose lanes are added last
+        draft.attempt(lambda at=at: _split_sum(draft, (*at[:-1], at[-1] + 1, 0, 0), 1))
     return True
+
+
+def _split_sum(draft: Draft, at: Address, kept: int) -> bool:
+    """Plays split_reduction, its partial results in registers."""
+    if not draft.play("split_reduction", at, kept):
+        return False
+    made = [b for b in draft.program.of_kind("tmp") if is_made(b.name) and b.place == "stack"]
+    return all(draft.play("place", (), buffer.name, "reg") for buffer in made)
 
 
 def _is_reduced(op: Op, depth: int) -> bool:

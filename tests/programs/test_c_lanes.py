@@ -1,4 +1,4 @@
-"""Vector scopes along registers: which are written in vectors, and that they stay right."""
+"""Vector scopes along registers, or of reductions: which are vectors, and that they stay right."""
 
 import numpy as np
 import pytest
@@ -40,13 +40,19 @@ VECTORS = {
         "32:v\n| n[1] min= a[{0}+30] - x[{0}]\n| s[0] += 0.5\n"
         "96:v\n| z[{0}] = a[{0}] / s[0] + m[0] - n[1]",
     ),
+    "reductions along no register": (
+        "tmp e f32 [96] stack\ntmp s f32 [1] reg\ntmp m f32 [1] reg\ntmp n f32 [1] reg",
+        "1\n| s[0] = 0\n| m[0] = -inf\n| n[0] = inf\n96:v\n| m[0] max= x[{0}]\n"
+        "| n[0] min= x[{0}]\n96:v\n| e[{0}] = exp(x[{0}] - m[0])\n| s[0] += e[{0}]\n"
+        "96\n| z[{0}] = e[{0}] / s[0] + n[0]",
+    ),
 }
 # What is not, in none of them: why, and what the scope is.
 LANES = {
     "an extent that vectors do not divide": "24:v\n| a[{0}] = x[{0}]",
     "a stride": "32:v\n| a[2*{0}] = x[{0}]",
     "a reversal": "32:v\n| a[{0}] = x[-{0}+31]",
-    "a long function": "32:v\n| a[{0}] = exp(x[{0}])",
+    "a long function": "32:v\n| a[{0}] = tanh(x[{0}])",
     "an inner scope": "32:v\n| 2\n| | a[{0}] += x[{0}+{1}]",
     "double precision": "32:v\n| a[{0}] = x[{0}] * d[0]",
     "an array of its own for each lane": "32:v\n| o[{0},0] = x[{0}]\n| a[{0}] = o[{0},0]",

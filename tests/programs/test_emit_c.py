@@ -184,6 +184,12 @@ def test_equal_text_gives_the_same_bytes_without_headers():
     assert source == emit_c(parse(to_text(parse(FUSED))))
     assert "#include" not in source
     assert to_text(parse(FUSED)) in source
+    assert "f32_lanes_most(kt_0)" in source
+    assert "f32_lanes_sum(kt_0)" in source
+
+
+def test_lanes_that_vectors_do_not_divide_combine_in_a_scalar():
+    source = emit_c(parse(FUSED.replace("48", "40")))
     assert "reduction(max:" in source
     assert "reduction(+:" in source
 
@@ -219,7 +225,7 @@ def marked():
     calls = ["exp(x[{0}])", "log(x[{0}])", "tanh(x[{0}])", "erf(x[{0}])", "rsqrt(x[{0}])"]
     calls += ["select(x[{0}], 1, x[{0}])", "max(x[{0}], 0) + abs(neg(x[{0}]))"]
     scopes = [f"4096:v\n| z[{k},{{0}}] = {call}" for k, call in enumerate(calls)]
-    body = "\n".join([*scopes, "1\n| s[0] = 0", "4096:v\n| s[0] += x[{0}]"])
+    body = "\n".join([*scopes, "1\n| s[0] = 0", "4096:v\n| s[0] += log(x[{0}])"])
     return parse(f"kernel k\nin x f32 [4096]\nout z f32 [7,4096]\nout s f32 [1]\n---\n{body}")
 
 
@@ -246,6 +252,41 @@ def test_functions_are_accurate_in_their_whole_range(name, single):
     expected = reference(x.astype(np.float64))
     scale = np.maximum(np.abs(expected), 1e-37)
     assert np.max(np.abs(z - expected) / scale) < bound
+
+
+def in_vectors(call, count):
+    """The same of whole vectors, along an array in registers."""
+    body = f"{count}:v\n| a[{{0}}] = {call}\n{count}:v\n| z[{{0}}] = a[{{0}}]"
+    header = f"in x f32 [{count}]\ntmp a f32 [{count}] reg\nout z f32 [{count}]"
+    return parse(f"kernel k\n{header}\n---\n{body}")
+
+
+def test_exp_of_whole_vectors_is_as_accurate_and_keeps_its_limits(single):
+    x = RANGES["exp"][0].astype(np.float32)
+    program = in_vectors("exp(x[{0}])", x.size)
+    assert "f32_lanes_exp(KT_V(x" in emit_c(program)
+    z = run_program(program, {"x": x}, bench=single)["z"]
+    expected = np.exp(x.astype(np.float64))
+    assert np.max(np.abs(z - expected) / expected) < 1.5e-7
+    x = np.array([-np.inf, -1e30, -104, -87.1, 0, 1e-45, 89, 1e30, np.inf, np.nan], np.float32)
+    x = np.pad(x, (0, 6))
+    z = run_program(in_vectors("exp(x[{0}])", 16), {"x": x}, bench=single)["z"]
+    inf = np.inf
+    assert np.array_equal(z[:10], [0, 0, 0, 0, 1, 1, inf, inf, inf, np.nan], equal_nan=True)
+
+
+def test_one_plus_erf_is_computed_as_one_function(single):
+    x = np.append(np.linspace(-30, 30, 60_000), [-np.inf, np.inf, np.nan]).astype(np.float32)
+    program = function_program("1 + erf(x[{0}])", x.size)
+    assert "f32_plus_erf(x[i0])" in emit_c(program)
+    z = run_program(program, {"x": x}, bench=single)["z"]
+    expected = 1 + np.vectorize(math.erf)(x[:-3].astype(np.float64))
+    assert np.max(np.abs(z[:-3] - expected)) < 3e-7
+    # nothing is left of it far out, however large what it is multiplied by
+    assert np.max(z[x < -7]) < 1e-15
+    assert np.array_equal(z[-3:], [0, 2, np.nan], equal_nan=True)
+    for call in ("erf(x[{0}]) + 2", "1 - erf(x[{0}])", "2 + erf(x[{0}])"):
+        assert "plus_erf" not in emit_c(function_program(call, 16))
 
 
 def test_functions_keep_their_limits(single):

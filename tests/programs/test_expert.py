@@ -103,10 +103,18 @@ def test_a_long_sum_gets_four_vectors_of_partial_results():
     program = made("row_sum", {"rows": 2, "cols": 1024})
     partial = next(b for b in program.buffers if b.name == "t0")
     assert (partial.shape, partial.place) == ((4, 16), "reg")
+    # they are added to one vector, and its lanes last
+    assert "| | | t1[{2}] += t0[{1},{2}]\n| 16:v\n| | s[{0}] += t1[{1}]" in to_text(program)
     # so does a long maximum; but exponentials take longer than an addition waits
     softmax = made("softmax", {"rows": 2, "cols": 1024})
     assert "t0[{2},{3}] max= x" in to_text(softmax)
-    assert "t1" not in to_text(softmax)
+    assert "t2" not in to_text(softmax)
+
+
+def test_every_long_sum_of_a_program_gets_partial_results():
+    program = made("layer_norm", {"rows": 2, "cols": 1024})
+    partial = [b for b in program.of_kind("tmp") if b.shape == (4, 16)]
+    assert [b.place for b in partial] == ["reg", "reg"]
 
 
 def test_matmul_holds_a_tile_in_registers_and_reads_a_packed_panel():
