@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kt_lab.evidence.resuming import short
 from kt_lab.stats.intervals import geomean_interval
 
 QUIET = 1.2  # median over least sample, beyond which a visit was disturbed
@@ -32,7 +33,8 @@ def merged(visits: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, dict[st
         found[path] = {
             "min_us": float(np.median(least)),
             "median_us": float(np.median(middle)),
-            "p90_us": float(np.median([np.percentile(s, 90) for s in samples])),
+            # tells the spread, which needs no more digits
+            "p90_us": short(float(np.median([np.percentile(s, 90) for s in samples])), 4),
             "disturbed": any(b > QUIET * a for a, b in zip(least, middle, strict=True)),
         }
     return found
