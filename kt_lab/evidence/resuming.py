@@ -43,12 +43,12 @@ def short(value: float | None, digits: int = 7) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
     """Returns a value whose fractions have the digits of `short`; whole numbers keep all."""
     if isinstance(value, Mapping):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
+        return [rounded(each) for each in value]
     if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
         return short(value)
     return value
@@ -119,7 +119,7 @@ class Rows:
             return
         rows = self.result["rows"]
         began = time.monotonic()
-        row = {**key, **_rounded(measure())}
+        row = {**key, **rounded(measure())}
         row = {"seconds": round(time.monotonic() - began, 1), **row}
         self._anew.append(dict(key))
         at = next((n for n, old in enumerate(rows) if key.items() <= old.items()), len(rows))

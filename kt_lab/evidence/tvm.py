@@ -27,7 +27,7 @@ from kt_lab.evidence.playing import (
     played,
     sized,
 )
-from kt_lab.evidence.resuming import Rows, short
+from kt_lab.evidence.resuming import Rows, rounded
 from kt_lab.evidence.tvm_paths import TUNED, UNTUNED, environment
 from kt_lab.evidence.visits import answer, others, torch_visit, visit
 from kt_lab.plots.captions import counted
@@ -94,10 +94,7 @@ def summary(rows: Sequence[Mapping[str, Any]], players: Sequence[str]) -> list[d
     for path in players:
         alone = means(rows, references=(TUNED,), path=path)
         found += [{"path": path} | mean for mean in alone]
-    return [
-        {name: short(x) if isinstance(x, float) else x for name, x in mean.items()}
-        for mean in found
-    ]
+    return rounded(found)
 
 
 def _ask(job: Mapping[str, Any], threads: int, args, *, awake: bool = True) -> dict[str, Any]:

@@ -129,7 +129,7 @@ class Statements:
 
     def _binary(self, expr: Binary, dtype: str, place: Place, rank: int) -> str:
         own = _RANK[expr.op]
-        if dtype == "f32" and place.lane is None and _is_plus_erf(expr):
+        if dtype == "f32" and _is_plus_erf(expr):
             return self._expr(Call(PLUS_ERF, expr.right.args), dtype, place)
         left = self._expr(expr.left, dtype, place, own)
         right = self._expr(expr.right, dtype, place, own + 1)

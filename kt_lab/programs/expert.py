@@ -18,7 +18,7 @@ from kt_lab.programs.moves.expansion import EXPANDED
 from kt_lab.programs.moves.inlining import parts_of
 from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
 from kt_lab.programs.storage_plan import cost, keep_close, recompute, reuse
-from kt_lab.programs.surgery import extents_above, is_made, node_at, ops, walk
+from kt_lab.programs.surgery import extents_above, node_at, ops, walk
 
 ACCUMULATORS = 4  # vectors of partial sums of a long reduction
 _LONG = 256  # iterations of a reduction that are worth them
@@ -233,8 +233,9 @@ def _split_sum(draft: Draft, at: Address, kept: int) -> bool:
     """Plays split_reduction, its partial results in registers."""
     if not draft.play("split_reduction", at, kept):
         return False
-    made = [b for b in draft.program.of_kind("tmp") if is_made(b.name) and b.place == "stack"]
-    return all(draft.play("place", (), buffer.name, "reg") for buffer in made)
+    outer = at[: -1 - kept]  # where it starts them now, and reduces behind
+    step = node_at(draft.program, (*outer[:-1], outer[-1] + 1, *at[len(outer) :]))
+    return draft.play("place", (), step.target.buffer, "reg")
 
 
 def _is_reduced(op: Op, depth: int) -> bool:
