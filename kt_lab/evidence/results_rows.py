@@ -43,8 +43,7 @@ def warm(result: Mapping[str, Any]) -> Row:
 
 def near(result: Mapping[str, Any]) -> Row:
     """Returns what short runs at the shapes nearby add: latency over the optimum."""
-    budgets = result["rows"][0]["budgets"]
-    told = [_nearby(result["rows"], kernels, budgets) for kernels in (HELD_OUT, None)]
+    told = [_nearby(result["rows"], kernels, result["budgets"]) for kernels in (HELD_OUT, None)]
     wrong = next(
         r for r in result["compared"] if r["mode"] == "near_misled" and r["budget"] == 100
     )

@@ -57,14 +57,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     with process_pool(args.workers) as pool:
         found = list(pool.map(search, *zip(*jobs, strict=True)))
     rows = [row for row in found if row is not None]
+    budgets = [budget for budget in BUDGETS if budget <= args.trials]
     return {
         "searcher": args.searcher,
         "seeds": args.seeds,
         "trials": args.trials,
         "lanes": args.lanes,
         "provenance": provenance(),
+        "budgets": budgets,
         "summary": summary(rows),
-        "compared": compared(rows),
+        "compared": compared(rows, budgets),
         "rows": rows,
     }
 
@@ -75,8 +77,9 @@ def search(
     """Searches one landscape in one mode with some seeds.
 
     Returns:
-        `ratios`: per budget the median over seeds of the incumbent's judged latency over the
-        optimum's; None where nothing was recorded to start from.
+        `ratios`: per budget, those of BUDGETS that `trials` reach, the median over seeds of the
+        incumbent's judged latency over the optimum's; None where nothing was recorded to start
+        from.
     """
     target = recorded(workload, gpu)
     prior = None
@@ -101,7 +104,6 @@ def search(
         "gpu": gpu,
         "mode": mode,
         "sources": len({(r.workload, r.gpu) for r in prior.readings}) if prior else 0,
-        "budgets": budgets,
         "ratios": np.round(np.median(curves, axis=0), 5).tolist(),
     }
 
@@ -145,10 +147,9 @@ def _upside_down(prior: Prior) -> Prior:
 
 def report(result: Mapping[str, Any]) -> str:
     """Returns the tables for people."""
-    budgets = result["rows"][0]["budgets"]
     lines = [
         f"{result['searcher']}, {result['seeds']} seeds: latency / optimum after evaluations",
-        f"{'mode':12s}{'landscapes':>11s}" + "".join(f"{b:>9d}" for b in budgets),
+        f"{'mode':12s}{'landscapes':>11s}" + "".join(f"{b:>9d}" for b in result["budgets"]),
     ]
     for row in result["summary"]:
         lines.append(

@@ -8,7 +8,7 @@ import pandas as pd
 from kt_lab import plots
 from kt_lab.cells import recorded
 from kt_lab.errors import UsageError
-from kt_lab.evidence.warm import MODES, search
+from kt_lab.evidence.warm import BUDGETS, MODES, search
 from kt_lab.evidence.warm_tables import beside, summary
 from kt_lab.plots.warm import caption_warm, plot_warm
 from kt_lab.study import VENUE, Drawing
@@ -49,7 +49,8 @@ def searched(
         )
     found = [search(workload, gpu, mode, searcher, seeds, trials, lanes) for mode in MODES]
     rows = [row for row in found if row is not None]
-    return {"seeds": seeds, "rows": rows, "summary": summary(rows)}
+    budgets = [budget for budget in BUDGETS if budget <= trials]
+    return {"seeds": seeds, "budgets": budgets, "rows": rows, "summary": summary(rows)}
 
 
 def beside_table(result: Mapping[str, Any], mode: str) -> pd.DataFrame:
@@ -57,10 +58,9 @@ def beside_table(result: Mapping[str, Any], mode: str) -> pd.DataFrame:
 
     Columns landscapes, a column per budget with the geometric mean and the worst landscape.
     """
-    budgets = result["rows"][0]["budgets"]
     found = {}
     for told in beside(result["rows"], mode):
-        means = zip(budgets, told["geomean"], told["worst"], strict=True)
+        means = zip(result["budgets"], told["geomean"], told["worst"], strict=True)
         cells = {str(budget): f"{mean:.3f} ({worst:.2f})" for budget, mean, worst in means}
         found[told["mode"]] = {"landscapes": told["landscapes"]} | cells
     return pd.DataFrame(found).T.rename_axis("mode")
@@ -89,7 +89,7 @@ def table_of(result: Mapping[str, Any]) -> pd.DataFrame:
     for told in summary(rows):
         own = [row for row in rows if row["mode"] == told["mode"]]
         kernels = len({row["kernel"] for row in own})
-        for at, budget in enumerate(own[0]["budgets"]):
+        for at, budget in enumerate(result["budgets"]):
             numbers = {name: told[name][at] for name in ("geomean", "low", "high", "worst")}
             counts = {"landscapes": len(own), "kernels": kernels, "seeds": result["seeds"]}
             found.append({"mode": told["mode"], "budget": budget} | numbers | counts)

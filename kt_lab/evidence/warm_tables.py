@@ -13,8 +13,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns per mode what is reached after every budget.
 
     Args:
-        rows: Of `kt-lab evidence warm`: kernel, workload, gpu, mode, budgets and ratios, the
-            latency over the optimum after each budget.
+        rows: Of `kt-lab evidence warm`: kernel, workload, gpu, mode and ratios, the latency
+            over the optimum after each budget.
 
     Returns:
         Per mode `landscapes`, how many; `geomean` with `low` and `high`, its 95 % interval, for
@@ -23,7 +23,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for mode in dict.fromkeys(row["mode"] for row in rows):
         own = [row for row in rows if row["mode"] == mode]
-        means = [_mean(own, [row["ratios"][at] for row in own]) for at in _budgets(own)]
+        ratios = np.array([row["ratios"] for row in own])
+        means = [_mean(own, after) for after in ratios.T]
         found.append(
             {
                 "mode": mode,
@@ -31,7 +32,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "geomean": [mean.estimate for mean in means],
                 "low": [mean.low for mean in means],
                 "high": [mean.high for mean in means],
-                "worst": np.max([row["ratios"] for row in own], axis=0).tolist(),
+                "worst": ratios.max(axis=0).tolist(),
             }
         )
     return found
@@ -48,11 +49,12 @@ def beside(rows: Sequence[Mapping[str, Any]], mode: str) -> list[dict[str, Any]]
     return summary([row for row in rows if (row["workload"], row["gpu"]) in own])
 
 
-def compared(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def compared(rows: Sequence[Mapping[str, Any]], budgets: Sequence[int]) -> list[dict[str, Any]]:
     """Returns the ratio of every mode's latency to a cold search's, landscape by landscape.
 
     Args:
         rows: As for `summary`.
+        budgets: After which their ratios are, in trials.
 
     Returns:
         Per mode and budget `ratio`, `low` and `high`, over the landscapes that both searched.
@@ -61,17 +63,13 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for mode in dict.fromkeys(row["mode"] for row in rows):
         own = [r for r in rows if r["mode"] == mode and (r["workload"], r["gpu"]) in cold]
-        for at in _budgets(own) if mode != "cold" else ():
+        for at, budget in enumerate(budgets) if mode != "cold" else ():
             pairs = [(r["ratios"][at], cold[r["workload"], r["gpu"]][at]) for r in own]
             ratios = [1.0 if one == other else one / other for one, other in pairs]
             mean = _mean(own, ratios)
             numbers = {"ratio": mean.estimate, "low": mean.low, "high": mean.high}
-            found.append({"mode": mode, "budget": own[0]["budgets"][at]} | numbers)
+            found.append({"mode": mode, "budget": budget} | numbers)
     return found
-
-
-def _budgets(rows: Sequence[Mapping[str, Any]]) -> range:
-    return range(len(rows[0]["budgets"])) if rows else range(0)
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], ratios: Sequence[float]):

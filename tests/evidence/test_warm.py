@@ -15,7 +15,7 @@ from kt_lab.transfer import NEAREST, recorded_prior
 
 def row(mode, ratios, kernel="a", workload="a/1"):
     facts = {"workload": workload, "kernel": kernel, "gpu": "h200", "mode": mode}
-    return facts | {"budgets": [5, 25], "ratios": ratios}
+    return facts | {"ratios": ratios}
 
 
 def test_summaries_are_means_over_landscapes_and_name_the_worst():
@@ -40,7 +40,7 @@ def test_modes_stand_beside_one_on_the_landscapes_that_it_searched():
         ("cold", 1, [2.0, 1.5]),
         ("near", 1, [1.0, 1.25]),
     ]
-    table = beside_table({"rows": rows}, "near")
+    table = beside_table({"budgets": [5, 25], "rows": rows}, "near")
     assert table.loc["near"].tolist() == [1, "1.000 (1.00)", "1.250 (1.25)"]
 
 
@@ -51,8 +51,8 @@ def test_modes_are_compared_where_both_searched():
         row("twin", [1.0, 1.5]),
     ]
     lost = [row(mode, [np.inf, 1.0], workload="c/1") for mode in ("cold", "twin")]
-    assert [f["ratio"] for f in compared(lost)] == [1.0, 1.0]
-    found = compared(rows)
+    assert [f["ratio"] for f in compared(lost, [5, 25])] == [1.0, 1.0]
+    found = compared(rows, [5, 25])
     assert [(f["mode"], f["budget"], f["ratio"]) for f in found] == [
         ("twin", 5, pytest.approx(0.5)),
         ("twin", 25, pytest.approx(1.0)),
