@@ -28,7 +28,7 @@ from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo
 from kt_lab.provenance import provenance
-from kt_lab.search import make_searcher
+from kt_lab.search import make_searcher, scout
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
 from kt_lab.tune import tune
@@ -54,6 +54,9 @@ VARIANTS: dict[str, Variant] = {
     "drawn at 8 %": Variant("new candidates half as often", {"redrawn": 0.08}),
     "drawn at 2 %": Variant("new candidates twice as often", {"redrawn": 0.02}),
     "one epoch": Variant("never begun anew", {"idle": 0.0}),
+    "epochs anywhere": Variant(
+        "new beginnings may come to what others came to", instead=((scout, "_SHAPE", ()),)
+    ),
 }
 PEERS = ("random", "genetic", "helion_lfbo_tree", "pattern")
 LONGER = (*BUDGETS, 400, 800, 1200, 1600, 2000)

@@ -2,8 +2,9 @@
 
 Whoever looks where improvement is expected most stays in the basin of the best, where there is
 always another config that differs little. So when nothing better was read for long, the search
-begins once more as if it knew nothing, and ends elsewhere; every third time it goes on from the
-best of all beginnings at once, with all that was read.
+begins once more as if it knew nothing; every third time it goes on from the best of all beginnings
+at once, with all that was read. What draws one search draws the next as well: so every other
+beginning leaves alone what is like the bests before it.
 """
 
 import math
@@ -22,6 +23,8 @@ class Epochs:
 
     Attributes:
         since: It knows the configs from this number on.
+        avoided: Numbers of the configs whose like it leaves alone, the best of every beginning:
+            in the second epoch, and in each that follows one of all readings.
     """
 
     def __init__(self, idle: float):
@@ -31,6 +34,7 @@ class Epochs:
             idle: Share of an epoch's readings without a better one that ends it; 0: none ends.
         """
         self.since = 0
+        self.avoided: list[int] = []
         self._idle = idle or math.inf
         self._firsts = [0]  # of the epochs that began from nothing
         self._ended = self._before = self._marked = 0
@@ -51,6 +55,7 @@ class Epochs:
             self._mark, self._marked = told.min(), n
         if min(n, left) < _LEAST or n - self._marked <= max(_IDLE, self._idle * n):
             return False
+        self.avoided = [] if self._ended % _JOINT else self._bests(values)
         self._ended += 1
         joint = self._ended % _JOINT == 0
         self.since = 0 if joint else len(values)
@@ -70,11 +75,19 @@ class Epochs:
             values: As for `ended`.
             most: >= 1.
         """
-        us = np.nan_to_num(np.asarray(values, dtype=float), nan=math.inf, posinf=math.inf)
-        parts = [] if self.since else np.split(np.arange(len(us)), self._firsts[1:])
-        bests = sorted(
-            (part[us[part].argmin()] for part in parts if len(part)), key=us.__getitem__
-        )
+        us = _known(values)
+        bests = [] if self.since else self._bests(values)
         order = self.since + np.argsort(us[self.since :], kind="stable")[:most]
         chosen = list(dict.fromkeys([*bests, *order]))[:most]
         return [int(at) for at in chosen if math.isfinite(us[at])]
+
+    def _bests(self, values: Sequence[float]) -> list[int]:
+        """Returns the number of the best config of each beginning, the best of them first."""
+        us = _known(values)
+        parts = np.split(np.arange(len(us)), self._firsts[1:])
+        bests = [int(part[us[part].argmin()]) for part in parts if len(part)]
+        return sorted(bests, key=us.__getitem__)
+
+
+def _known(values: Sequence[float]) -> np.ndarray:
+    return np.nan_to_num(np.asarray(values, dtype=float), nan=math.inf, posinf=math.inf)

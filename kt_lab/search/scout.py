@@ -29,7 +29,8 @@
 5. Epochs, in a space of more than `pool` members: when a share `idle` of what was read (60 at
    least, of 200) brought nothing 1 % better, and the budget holds 200 trials more, the search
    begins from nothing, as in 1, without what was read before; every third time it goes on from the
-   best of all its beginnings at once, with all that was read (`kt_lab.search.epochs`).
+   best of all its beginnings at once, with all that was read (`kt_lab.search.epochs`). Of the two
+   beginnings between, the first leaves alone what has the tiles and warps of a best before it.
 
 There is no separate descent or polish, and a batch needs no rule of its own: what is under way
 lowers the uncertainty around it, so the next config is chosen elsewhere.
@@ -42,12 +43,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from kt_lab.rows import distinct
+from kt_lab.rows import distinct, keys
 from kt_lab.search.base import Searcher, count, prior_configs
 from kt_lab.search.epochs import Epochs
 from kt_lab.search.features import Features
 from kt_lab.search.known import Known, bent, unbent
-from kt_lab.search.neighbourhood import Row, offspring_rows
+from kt_lab.search.neighbourhood import Row, alike, offspring_rows
 from kt_lab.search.posterior import Posterior, Scales, held, log_improvement
 from kt_lab.search.scout_options import ScoutOptions
 from kt_lab.search.threads import single_thread
@@ -62,6 +63,7 @@ _MOST = 256  # readings that the hyper-parameters are fitted to
 _HELD = 512  # readings that the model holds: of more, the best and as many drawn ones
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
 _PART = 4  # of the candidates of a large space one in so many is exchanged between two fits
+_SHAPE = ("tile", "warps")  # roles of what configs have in common that are alike
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _FAR = 1e9  # squared distance of features, more than any
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
@@ -206,7 +208,8 @@ class ScoutSearch(Searcher):
 
     def _exchange(self, gain: np.ndarray) -> None:
         """Puts new candidates in the place of those of which least is expected."""
-        rows = self._rng.permutation(self._drawn(self.options.pool // _PART))
+        rows = self._drawn(self.options.pool // _PART)
+        rows = self._rng.permutation(rows[~np.isin(keys(rows), keys(self._pool))])
         at = np.argsort(gain, kind="stable")[: len(rows)]
         self._pool[at] = rows = rows[: len(at)]
         self._pool_x[at] = x = self._seen_as(rows)
@@ -223,7 +226,10 @@ class ScoutSearch(Searcher):
             drawn += offspring_rows(
                 space, np.asarray(list(self._at))[parents], near, size // 2, rng=self._rng
             )
-        return self._unseen(np.concatenate(drawn))
+        rows = self._unseen(np.concatenate(drawn))
+        avoided = np.asarray(list(self._at))[self._epochs.avoided]
+        like = alike(space, rows, avoided, roles=_SHAPE)
+        return rows if like.all() else rows[~like]
 
     def _unseen(self, rows: np.ndarray) -> np.ndarray:
         rows = distinct(rows)

@@ -1,5 +1,6 @@
 """Epochs: when a search of a large space begins anew, and from what it then goes on."""
 
+import itertools
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from kt_lab.search import make_searcher
 from kt_lab.search.conformance_cases import bowl, drive, huge_space, small_space
 from kt_lab.search.epochs import Epochs
 from kt_lab.search.known import bent, unbent
+from kt_lab.space import Integer, ParameterSpace, PowerOfTwo
 
 
 def grown(epochs, values, readings):
@@ -92,3 +94,32 @@ def test_what_was_bent_is_taken_back_and_no_prediction_overflows(bend):
     back = [unbent(float(value), bend) for value in bent(t, bend)]
     assert back == pytest.approx(t)
     assert unbent(1e6, bend) == pytest.approx(20.0)
+
+
+def test_every_other_beginning_leaves_the_bests_before_it_alone():
+    epochs, values, avoided = Epochs(0.3), [], []
+    for level in (5.0, 3.0, 4.0, 2.0, 1.0):
+        while not grown(epochs, values, [level]):
+            pass
+        avoided.append([values[at] for at in epochs.avoided])
+    assert avoided == [[5.0], [], [], [2.0, 3.0, 5.0], []]
+
+
+def test_scout_looks_elsewhere_in_its_second_epoch_and_anywhere_in_its_third():
+    space = ParameterSpace(
+        [
+            *(PowerOfTwo(f"tile_{i}", 1, 16, role="tile") for i in range(2)),
+            PowerOfTwo("num_warps", 1, 16, role="warps"),
+            *(Integer(f"p{i}", 0, 9) for i in range(5)),
+        ],
+        default={"tile_0": 1, "tile_1": 1, "num_warps": 1} | {f"p{i}": 0 for i in range(5)},
+    )
+    scout = make_searcher("scout", space, seed=0, starts=4)
+    found = drive(scout, bowl(space), trials=650)  # the default is the best
+    starts = [n for n, p in enumerate(found) if p.origin == "start"]
+    second, third = [n for before, n in itertools.pairwise(starts) if n - before > 1][:2]
+    shapes = [tuple(p.config[n] for n in ("tile_0", "tile_1", "num_warps")) for p in found]
+    assert shapes[0] == (1, 1, 1)
+    assert (1, 1, 1) in shapes[20:second]
+    assert (1, 1, 1) not in shapes[second:third]
+    assert (1, 1, 1) in shapes[third:]
