@@ -210,6 +210,8 @@ class ScoutSearch(Searcher):
         """Puts new candidates in the place of those of which least is expected."""
         rows = self._drawn(self.options.pool // _PART)
         rows = self._rng.permutation(rows[~np.isin(keys(rows), keys(self._pool))])
+        if not len(rows):
+            return
         at = np.argsort(gain, kind="stable")[: len(rows)]
         self._pool[at] = rows = rows[: len(at)]
         self._pool_x[at] = x = self._seen_as(rows)
