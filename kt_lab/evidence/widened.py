@@ -50,9 +50,6 @@ VARIANTS: dict[str, Variant] = {
     "near 0.9": Variant("more draws near the best", {"near": 0.9}),
     "half ahead": Variant("half as many configs under way", {"ahead": 0.5}),
     "pool of 1024": Variant("a quarter of the candidates", {"pool": 1024}),
-    "drawn with the model": Variant("new candidates with every fit alone", {"redrawn": 1.0}),
-    "drawn at 8 %": Variant("new candidates half as often", {"redrawn": 0.08}),
-    "drawn at 2 %": Variant("new candidates twice as often", {"redrawn": 0.02}),
     "one epoch": Variant("never begun anew", {"idle": 0.0}),
     "epochs anywhere": Variant(
         "new beginnings may come to what others came to", instead=((scout, "_SHAPE", ()),)

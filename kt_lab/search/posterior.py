@@ -194,21 +194,6 @@ class Posterior:
         self._variance -= cross**2
         self.n += 1
 
-    def exchange(self, at: np.ndarray, pool: np.ndarray) -> None:
-        """Puts other candidates in the place of some.
-
-        Args:
-            at: Numbers of those that go, shape (k,).
-            pool: Features of those that come, shape (k, columns).
-        """
-        n, scales = self.n, self._scales
-        scaled = scales.scaled(pool)
-        for old, new in zip(self._pool, scaled, strict=True):
-            old[at] = new
-        cross = self._solve(_correlations(scales.scaled(self._x[:n]), scaled))
-        self._cross[:n, at] = cross
-        self._variance[at] = scales.diagonal(pool) - (cross**2).sum(axis=0)
-
     def predict(
         self, y: np.ndarray, *, centre: float | np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:

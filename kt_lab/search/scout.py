@@ -23,9 +23,7 @@
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more
    than `pool` members, the best with a few parameters changed and uniform draws, as `near` says,
-   everything one step from the best configs, and crossovers of these. They are drawn with every
-   fit; whenever the readings have grown by the share `redrawn`, new ones take the place of the
-   quarter of which least is expected.
+   everything one step from the best configs, and crossovers of these.
 5. Epochs, in a space of more than `pool` members: when a share `idle` of what was read (60 at
    least, of 200) brought nothing 1 % better, and the budget holds 200 trials more, the search
    begins from nothing, as in 1, without what was read before; every third time it goes on from the
@@ -43,7 +41,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kt_lab.rows import distinct, keys
+from kt_lab.rows import distinct
 from kt_lab.search.base import Searcher, count, prior_configs
 from kt_lab.search.epochs import Epochs
 from kt_lab.search.features import Features
@@ -62,7 +60,6 @@ _BELIEF = 10.0  # readings that a prior's scale counts as
 _MOST = 256  # readings that the hyper-parameters are fitted to
 _HELD = 512  # readings that the model holds: of more, the best and as many drawn ones
 _GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
-_PART = 4  # of the candidates of a large space one in so many is exchanged between two fits
 _SHAPE = ("tile", "warps")  # roles of what configs have in common that are alike
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _FAR = 1e9  # squared distance of features, more than any
@@ -89,7 +86,6 @@ class ScoutSearch(Searcher):
         self._epochs = Epochs(self.options.idle)
         self._costs = np.array([1e-6, 1e-15])  # seconds of compiling, measuring; at first no limit
         self._fits = self._next_fit = 0  # of the model; readings from which it is fitted anew
-        self._next_draw = math.inf  # readings from which a large space's candidates are exchanged
 
     # -- ask and tell -------------------------------------------------------------------------
 
@@ -201,26 +197,7 @@ class ScoutSearch(Searcher):
 
     def _renew(self) -> None:
         """Draws new candidates from a space that is too large to be looked at as a whole."""
-        rows = self._drawn(self.options.pool)
-        if not len(rows) and self.space.enumerable:
-            rows = self._unseen(self.space.enumerate())
-        self._offer(rows)
-
-    def _exchange(self, gain: np.ndarray) -> None:
-        """Puts new candidates in the place of those of which least is expected."""
-        rows = self._drawn(self.options.pool // _PART)
-        rows = self._rng.permutation(rows[~np.isin(keys(rows), keys(self._pool))])
-        if not len(rows):
-            return
-        at = np.argsort(gain, kind="stable")[: len(rows)]
-        self._pool[at] = rows = rows[: len(at)]
-        self._pool_x[at] = x = self._seen_as(rows)
-        self._free[at] = True
-        self._posterior.exchange(at, x)
-
-    def _drawn(self, number: int) -> np.ndarray:
-        """Returns unseen rows, about so many: uniform draws, and what descends from the best."""
-        space, size = self.space, number // 2
+        space, size = self.space, self.options.pool // 2
         parents = self._epochs.parents(self._values, _PARENTS)
         near = int(self.options.near * size) if parents else 0
         drawn = [space.sample_rows(max(1, size - near), rng=self._rng)]
@@ -231,7 +208,10 @@ class ScoutSearch(Searcher):
         rows = self._unseen(np.concatenate(drawn))
         avoided = np.asarray(list(self._at))[self._epochs.avoided]
         like = alike(space, rows, avoided, roles=_SHAPE)
-        return rows if like.all() else rows[~like]
+        rows = rows if like.all() else rows[~like]
+        if not len(rows) and space.enumerable:
+            rows = self._unseen(space.enumerate())
+        self._offer(rows)
 
     def _unseen(self, rows: np.ndarray) -> np.ndarray:
         rows = distinct(rows)
@@ -264,7 +244,6 @@ class ScoutSearch(Searcher):
             self._fit(x, y, told)
         if not self._free.any():
             return None
-        readings = int(told.sum())
         told, works = told[self._held], np.isfinite(values)[self._held]
         asked = np.stack([y[self._held], np.where(told, works, np.nan)], axis=1)
         centre = np.asarray([self._scales.centre, works[told].mean()])
@@ -280,11 +259,7 @@ class ScoutSearch(Searcher):
         if math.exp(gain[chosen]) * self._scale < self.options.least_gain:
             return None
         t = unbent(self._scale * (self._shift + mean[chosen]), self._bend)
-        found = tuple(self._pool[chosen].tolist()), self._best * math.exp(t)
-        if readings >= self._next_draw:
-            self._exchange(gain)
-            self._next_draw = readings * (1.0 + self.options.redrawn)
-        return found
+        return tuple(self._pool[chosen].tolist()), self._best * math.exp(t)
 
     def _targets(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Returns what the model learns, one value per row asked for, NaN while under way."""
@@ -315,5 +290,3 @@ class ScoutSearch(Searcher):
         self._posterior = Posterior(self._scales, x[self._held], self._pool_x)
         self._fits += 1
         self._next_fit = max(told.sum() + 1, math.ceil(told.sum() * _GROWTH))
-        if not self._listed:
-            self._next_draw = told.sum() * (1.0 + self.options.redrawn)

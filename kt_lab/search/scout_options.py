@@ -34,13 +34,6 @@ class ScoutOptions(Options):
     pool: int = option(
         4096, "Largest space listed; candidates in others.", unit="configs", low=16, high=10**6
     )
-    redrawn: float = option(
-        0.04,
-        "A quarter of a large space's candidates is exchanged whenever the readings have grown "
-        "by this share; 1: never between fits of the model, which draw all anew.",
-        low=0.0,
-        high=1.0,
-    )
     idle: float = option(
         0.3,
         "A large space is searched anew when this share of an epoch's readings brought nothing "
