@@ -199,17 +199,11 @@ class RowSpace:
 def distinct(rows: np.ndarray) -> np.ndarray:
     """Returns the different rows in lexicographic order, shape (n, parameters).
 
-    What `np.unique` returns of axis 0, sooner.
+    What `np.unique` returns of axis 0, sooner: value indices as bytes, the highest first, sort as
+    the numbers do.
     """
-    return rows[np.unique(keys(rows), return_index=True)[1]]
-
-
-def keys(rows: np.ndarray) -> np.ndarray:
-    """Returns a value for each row, the same for the same row alone, shape (n,).
-
-    Value indices as bytes, the highest first, sort as the numbers do.
-    """
-    return np.ascontiguousarray(rows, dtype=">u4").view(f"S{4 * rows.shape[1]}")[:, 0]
+    whole = np.ascontiguousarray(rows, dtype=">u4").view(f"S{4 * rows.shape[1]}")[:, 0]
+    return rows[np.unique(whole, return_index=True)[1]]
 
 
 def _column(values: tuple) -> np.ndarray:

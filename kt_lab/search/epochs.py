@@ -33,8 +33,7 @@ class Epochs:
         Args:
             idle: Share of an epoch's readings without a better one that ends it; 0: none ends.
         """
-        self.since = 0
-        self.avoided: list[int] = []
+        self.since, self.avoided = 0, []
         self._idle = idle or math.inf
         self._firsts = [0]  # of the epochs that began from nothing
         self._ended = self._before = self._marked = 0
@@ -75,7 +74,7 @@ class Epochs:
             values: As for `ended`.
             most: >= 1.
         """
-        us = _known(values)
+        us = np.nan_to_num(np.asarray(values, dtype=float), nan=math.inf, posinf=math.inf)
         bests = [] if self.since else self._bests(values)
         order = self.since + np.argsort(us[self.since :], kind="stable")[:most]
         chosen = list(dict.fromkeys([*bests, *order]))[:most]
@@ -83,11 +82,6 @@ class Epochs:
 
     def _bests(self, values: Sequence[float]) -> list[int]:
         """Returns the number of the best config of each beginning, the best of them first."""
-        us = _known(values)
+        us = np.nan_to_num(np.asarray(values, dtype=float), nan=math.inf, posinf=math.inf)
         parts = np.split(np.arange(len(us)), self._firsts[1:])
-        bests = [int(part[us[part].argmin()]) for part in parts if len(part)]
-        return sorted(bests, key=us.__getitem__)
-
-
-def _known(values: Sequence[float]) -> np.ndarray:
-    return np.nan_to_num(np.asarray(values, dtype=float), nan=math.inf, posinf=math.inf)
+        return sorted((int(p[us[p].argmin()]) for p in parts if len(p)), key=us.__getitem__)

@@ -1,11 +1,9 @@
 """Neighbourhoods of a row: which configs are one move of an algorithm away."""
 
 import random
-from collections.abc import Sequence
 
 import numpy as np
 
-from kt_lab.rows import keys
 from kt_lab.space import ParameterSpace
 
 Row = tuple[int, ...]  # value indices, hashable
@@ -14,23 +12,6 @@ Row = tuple[int, ...]  # value indices, hashable
 def slots(space: ParameterSpace, role: str) -> list[int]:
     """Returns the positions of the parameters that have the role, ascending."""
     return [i for i, p in enumerate(space.parameters) if p.role == role]
-
-
-def alike(
-    space: ParameterSpace, rows: np.ndarray, others: np.ndarray, *, roles: Sequence[str]
-) -> np.ndarray:
-    """Returns which rows have the values of one of others in all parameters of some roles.
-
-    Args:
-        space: A ParameterSpace; where no parameter has such a role no rows are alike.
-        rows: Shape (n, parameters).
-        others: Shape (k, parameters), or empty.
-        roles: Of parameters.
-    """
-    at = [slot for role in roles for slot in slots(space, role)]
-    if not at or not len(others):
-        return np.zeros(len(rows), dtype=bool)
-    return np.isin(keys(rows[:, at]), keys(others[:, at]))
 
 
 def pattern_rows(space: ParameterSpace, row: Row, cap: int = -1) -> list[Row]:

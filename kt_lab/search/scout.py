@@ -46,7 +46,7 @@ from kt_lab.search.base import Searcher, count, prior_configs
 from kt_lab.search.epochs import Epochs
 from kt_lab.search.features import Features
 from kt_lab.search.known import Known, bent, unbent
-from kt_lab.search.neighbourhood import Row, alike, offspring_rows
+from kt_lab.search.neighbourhood import Row, offspring_rows, slots
 from kt_lab.search.posterior import Posterior, Scales, held, log_improvement
 from kt_lab.search.scout_options import ScoutOptions
 from kt_lab.search.threads import single_thread
@@ -206,9 +206,10 @@ class ScoutSearch(Searcher):
                 space, np.asarray(list(self._at))[parents], near, size // 2, rng=self._rng
             )
         rows = self._unseen(np.concatenate(drawn))
-        avoided = np.asarray(list(self._at))[self._epochs.avoided]
-        like = alike(space, rows, avoided, roles=_SHAPE)
-        rows = rows if like.all() else rows[~like]
+        known, shape = list(self._at), [at for role in _SHAPE for at in slots(space, role)]
+        left = {tuple(known[n][at] for at in shape) for n in self._epochs.avoided}
+        other = np.array([tuple(row) not in left for row in rows[:, shape].tolist()], dtype=bool)
+        rows = rows[other] if other.any() else rows  # without such roles all are alike
         if not len(rows) and space.enumerable:
             rows = self._unseen(space.enumerate())
         self._offer(rows)
