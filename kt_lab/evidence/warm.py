@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     with process_pool(args.workers) as pool:
         found = list(pool.map(search, *zip(*jobs, strict=True)))
     rows = [row for row in found if row is not None]
-    budgets = [budget for budget in BUDGETS if budget <= args.trials]
+    budgets = budgets_of(args.trials)
     return {
         "searcher": args.searcher,
         "seeds": args.seeds,
@@ -77,7 +77,7 @@ def search(
     """Searches one landscape in one mode with some seeds.
 
     Returns:
-        `ratios`: per budget, those of BUDGETS that `trials` reach, the median over seeds of the
+        `ratios`: per budget, as `budgets_of` has them, the median over seeds of the
         incumbent's judged latency over the optimum's; None where nothing was recorded to start
         from.
     """
@@ -87,7 +87,7 @@ def search(
         prior = _known(target, mode)
         if prior is None:
             return None
-    budgets = [b for b in BUDGETS if b <= trials]
+    budgets = budgets_of(trials)
     optimum_us = levels(target, gpu=gpu)["optimum_us"]
     curves = []
     for seed in range(seeds):
@@ -106,6 +106,11 @@ def search(
         "sources": len({(r.workload, r.gpu) for r in prior.readings}) if prior else 0,
         "ratios": np.round(np.median(curves, axis=0), 5).tolist(),
     }
+
+
+def budgets_of(trials: int) -> list[int]:
+    """Returns those of BUDGETS that a search of so many trials reaches."""
+    return [budget for budget in BUDGETS if budget <= trials]
 
 
 def _known(target: Landscape, mode: str) -> Prior | None:

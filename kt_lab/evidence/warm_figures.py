@@ -8,7 +8,7 @@ import pandas as pd
 from kt_lab import plots
 from kt_lab.cells import recorded
 from kt_lab.errors import UsageError
-from kt_lab.evidence.warm import BUDGETS, MODES, search
+from kt_lab.evidence.warm import MODES, budgets_of, search
 from kt_lab.evidence.warm_tables import beside, summary
 from kt_lab.plots.warm import caption_warm, plot_warm
 from kt_lab.study import VENUE, Drawing
@@ -49,8 +49,8 @@ def searched(
         )
     found = [search(workload, gpu, mode, searcher, seeds, trials, lanes) for mode in MODES]
     rows = [row for row in found if row is not None]
-    budgets = [budget for budget in BUDGETS if budget <= trials]
-    return {"seeds": seeds, "budgets": budgets, "rows": rows, "summary": summary(rows)}
+    told = {"seeds": seeds, "budgets": budgets_of(trials)}
+    return told | {"rows": rows, "summary": summary(rows)}
 
 
 def beside_table(result: Mapping[str, Any], mode: str) -> pd.DataFrame:

@@ -197,16 +197,15 @@ class ScoutSearch(Searcher):
 
     def _renew(self) -> None:
         """Draws new candidates from a space that is too large to be looked at as a whole."""
-        space, size = self.space, self.options.pool // 2
+        space, size, known = self.space, self.options.pool // 2, list(self._at)
         parents = self._epochs.parents(self._values, _PARENTS)
         near = int(self.options.near * size) if parents else 0
         drawn = [space.sample_rows(max(1, size - near), rng=self._rng)]
         if parents:
-            drawn += offspring_rows(
-                space, np.asarray(list(self._at))[parents], near, size // 2, rng=self._rng
-            )
+            best = np.asarray(known)[parents]
+            drawn += offspring_rows(space, best, near, size // 2, rng=self._rng)
         rows = self._unseen(np.concatenate(drawn))
-        known, shape = list(self._at), [at for role in _SHAPE for at in slots(space, role)]
+        shape = [at for role in _SHAPE for at in slots(space, role)]
         left = {tuple(known[n][at] for at in shape) for n in self._epochs.avoided}
         other = np.array([tuple(row) not in left for row in rows[:, shape].tolist()], dtype=bool)
         rows = rows[other] if other.any() else rows  # without such roles all are alike
