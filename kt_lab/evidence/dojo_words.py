@@ -142,10 +142,9 @@ def _mixed(result: Mapping[str, Any]) -> str:
     rows = result["rows"]
     names = [row["tuning"].get("target", {}).get("mcpu") for row in rows]
     usual = max(set(names), key=names.count)
-    parts = [
-        f"{names.count(name)} of {len(rows)} rows are of another CPU ({name}, as LLVM calls it)."
-        for name in sorted({n for n in names if n} - {usual})
-    ]
+    others = sorted({n for n in names if n} - {usual})
+    counts = [f", {names.count(name)} of {len(rows)} of {name}" for name in others]
+    parts = [f"Most rows are of {usual}{''.join(counts)}, as LLVM calls CPUs."] if others else []
     tuned = [row for row in rows if row["size"] == "cache" and row["tuning"].get("target")]
     if own := sum("build_limit_s" not in row["tuning"] for row in tuned):
         parts.append(

@@ -86,10 +86,10 @@ def test_samples_are_means_of_batches_and_a_cutoff_censors(bench, made, tmp_path
     binary = made(ALL)
     protocol = Protocol(samples=7, batch_us=50)
     task = Measure(binary, str(tmp_path), ("random",), 1e-5, protocol)
-    reading = bench.call(task, timeout_s=30).value
-    assert reading.status == "ok"
-    assert len(reading.samples_us) == 7
-    assert reading.calls > 50  # of some nanoseconds each
+    readings = [bench.call(task, timeout_s=30).value for _ in range(3)]
+    assert [(r.status, len(r.samples_us)) for r in readings] == [("ok", 7)] * 3
+    # a machine that was busy while calls were counted makes one batch short, not three
+    assert max(r.calls * min(r.samples_us) for r in readings) > 10
     cut = Measure(binary, str(tmp_path), ("random",), 1e-5, protocol, cutoff_us=1e-9)
     reading = bench.call(cut, timeout_s=30).value
     assert (reading.status, len(reading.samples_us)) == ("censored", 3)
