@@ -12,7 +12,7 @@ from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.evidence.dojo_tables import best_so_far
 from kt_lab.prior import Prior, PriorReading
-from kt_lab.programs.expert import expert_schedule
+from kt_lab.programs.expert import ASLEEP_US, AWAKE_US, expert_schedule
 from kt_lab.programs.operators import Operator, get_operator
 from kt_lab.programs.schedule import parse_schedule
 from kt_lab.programs.space import ScheduleSpace
@@ -76,7 +76,9 @@ def open_field(runner: CRunner, *, threads: int) -> Field:
     Raises:
         UsageError: What the expert pass made is wrong or fails, which must not happen.
     """
-    expert = Config(schedule=expert_schedule(runner.start, threads=threads))
+    region_us = AWAKE_US if runner.awake else ASLEEP_US
+    schedule = expert_schedule(runner.start, threads=threads, region_us=region_us)
+    expert = Config(schedule=schedule)
     found = measured(runner, expert)
     if found.status != OK:
         raise UsageError(

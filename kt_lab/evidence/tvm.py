@@ -131,7 +131,7 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         "operator": operator.name,
         "chain": operator.chain,
         "size": size,
-        # That of the expert pass follows from the program: `expert_schedule`.
+        # That of the expert pass follows from the program and the threads: `open_field`.
         "schedules": {path: ours[path] for path in args.players},
         "best": next(path for path in args.players if ours[path] == ours["best"]),
         "found": found,

@@ -25,17 +25,20 @@ _LONG = 256  # iterations of a reduction that are worth them
 _CHUNK = 8192  # iterations of a flat loop that a thread takes at a time
 _UNROLLED = 64  # operations, and lanes of a vector, that are repeated in place of a loop
 _STREAMED = 16 << 20  # bytes of a result from which on it passes the caches by
+# Microseconds of one thread's work from which on it is worth to call the others, by how they wait.
+ASLEEP_US, AWAKE_US = 50.0, 10.0
 # Nanoseconds of one operation and one access in a vector loop, roughly.
 _OPERATION_NS, _ACCESS_NS = 0.03, 0.05
 
 
-def expert_schedule(program: Program, *, threads: int, region_us: float = 50.0) -> str:
+def expert_schedule(program: Program, *, threads: int, region_us: float = ASLEEP_US) -> str:
     """Returns the schedule that the expert pass makes of a start program.
 
     Args:
         program: Legal, without marks: a start program.
         threads: That the program will have, >= 1.
-        region_us: Microseconds of estimated work from which on a scope is run by all threads.
+        region_us: Microseconds of estimated work from which on a scope is run by all threads:
+            ASLEEP_US, or AWAKE_US where threads spin while they wait.
     """
     draft = Draft(program)
     fuse_all(draft)

@@ -102,6 +102,14 @@ def test_a_start_program_that_cannot_be_measured_is_named(monkeypatch):
     assert players.started(runner).latency_us == 3.0
 
 
+@pytest.mark.parametrize("awake", [True, False])
+def test_the_expert_calls_other_threads_for_little_work_only_where_they_are_awake(awake):
+    few = {"protocol": Protocol(samples=1), "awake": awake}
+    with CRunner(sized("add_relu", "cache"), threads=2, **few) as runner:
+        schedule = open_field(runner, threads=2).expert["schedule"]
+    assert ("parallelise" in schedule) == awake
+
+
 def test_a_player_must_be_a_searcher_with_or_without_the_expert():
     with CRunner(sized("multiply", "tiny"), protocol=Protocol(samples=1)) as runner:
         field = open_field(runner, threads=1)

@@ -54,6 +54,7 @@ class CRunner(Closing):
         protocol: How programs are timed.
         lanes: Compilations at a time.
         pending: Proposals submitted and not yet returned.
+        awake: Whether threads that wait spin.
         compiled: Programs compiled so far; all other readings came from the cache.
         on_measurement: Called with proposal, measurement and clock once a result is handed out.
     """
@@ -91,6 +92,7 @@ class CRunner(Closing):
         self.operator = operator or get_operator(self.workload.kernel)
         self.start = self.operator.program(self.workload.extents)
         self.protocol = protocol or Protocol()
+        self.awake = awake
         self.pending = self.compiled = 0
         self.on_measurement: Callable[[Proposal, Measurement, float], None] | None = None
         self._tolerance = self.operator.tolerance(self.workload.extents)
