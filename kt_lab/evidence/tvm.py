@@ -1,10 +1,12 @@
 """The dojo's programs beside TVM, untuned and tuned, and beside PyTorch: all from one run.
 
 A row: operator, shape, threads. Our players measure `trials` different programs each and
-MetaSchedule as many; then the programs that they found, PyTorch and TVM are timed visit after
-visit, every visit in fresh processes, as `kt-lab evidence dojo` does. `best` is the program that
-read fastest while players played, so that no lucky reading of the visits wins; a row says whose
-it is. TVM may live in another environment: see --tvm-python.
+MetaSchedule as many. Of what read fastest in every search a first visit chooses, for the least of
+many single readings is often a lucky one: of each player's programs and the expert's, and of
+MetaSchedule's. Then the chosen ones, PyTorch and untuned TVM are timed visit after visit, every
+visit in fresh processes, as `kt-lab evidence dojo` does. `best` is what was fastest of ours in the
+first visit, so that no lucky reading of the others wins; a row says whose it is. TVM may live in
+another environment: see --tvm-python.
 """
 
 import argparse
@@ -12,8 +14,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
@@ -22,19 +26,20 @@ from kt_lab.evidence.playing import (
     EXPERT,
     LIMIT_S,
     SIZES,
+    Field,
     finalists,
     open_field,
     played,
     sized,
 )
 from kt_lab.evidence.resuming import Rows, rounded
-from kt_lab.evidence.tvm_paths import TUNED, UNTUNED, environment
+from kt_lab.evidence.tvm_paths import TUNED, UNTUNED, environment, variant_of
 from kt_lab.evidence.visits import answer, others, torch_visit, visit
 from kt_lab.plots.captions import counted
 from kt_lab.programs.operators import get_operator, operators
 from kt_lab.provenance import provenance
 from kt_lab.runners.c import CRunner, Protocol, find_toolchain
-from kt_lab.trial import Config
+from kt_lab.trial import Config, History
 from kt_lab.workload import Workload
 
 PLAYERS = ("expert+annealing", "expert+evolution")
@@ -53,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=64, help="of each player and MetaSchedule")
     parser.add_argument("--players", nargs="+", default=list(PLAYERS), metavar="PLAYER")
     parser.add_argument("--seed", type=int, default=0, help="of MetaSchedule; ours have 0")
-    parser.add_argument("--visits", type=int, default=2, help="in fresh processes")
+    parser.add_argument("--finalists", type=int, default=5, help="of each search: one is chosen")
+    parser.add_argument("--visits", type=int, default=2, help="in fresh processes, after that")
     parser.add_argument("--rounds", type=int, default=30, help="batches of a path in a visit")
     parser.add_argument("--batch-us", type=float, default=200.0, help="a batch takes at least")
     parser.add_argument("--timeout-s", type=float, default=10.0, help="of our programs' check")
@@ -106,20 +112,19 @@ def _ask(job: Mapping[str, Any], threads: int, args, *, awake: bool = True) -> d
 def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
     """Lets players and MetaSchedule search one workload, then times all sides in visits."""
     operator = get_operator(workload.kernel)
-    found, ours = _played(workload, threads, args)
-    configs = [Config(schedule=text) for text in dict.fromkeys(ours.values())]
-    at = {path: configs.index(Config(schedule=text)) for path, text in ours.items()}
+    found, configs, at = _chosen(workload, threads, args)
     parts: list[Mapping[str, Any]] = []
     errors: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         job = {"operator": operator.name, "extents": dict(workload.extents), "threads": threads}
         job["folder"] = folder
-        effort = {"trials": args.trials, "seed": args.seed}
+        effort = {"trials": args.trials, "seed": args.seed, "finalists": args.finalists}
+        timing = job | {"rounds": args.rounds, "batch_us": args.batch_us}
         try:
             tuning = _ask(job | effort, threads, args)
         except UsageError as error:  # it may crash for one operator: a fact to store
             tuning = {"trials": 0, "seconds": None, "errors": {TUNED: str(error)}}
-        timing = job | {"rounds": args.rounds, "batch_us": args.batch_us}
+        _keep_fastest(_ask(timing, threads, args, awake=threads > 1), Path(folder))
         for _ in range(args.visits):
             samples = visit(workload, threads, configs, args)
             torch = torch_visit(workload, threads, args)
@@ -132,29 +137,61 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         "chain": operator.chain,
         "size": size,
         # That of the expert pass follows from the program and the threads: `open_field`.
-        "schedules": {path: ours[path] for path in args.players},
-        "best": next(path for path in args.players if ours[path] == ours["best"]),
+        "schedules": {path: configs[at[path]]["schedule"] for path in args.players},
+        "best": next(path for path in args.players if at[path] == at["best"]),
         "found": found,
         "paths": merged(parts),
+        "finalists": args.finalists,
         "tuning": tuning | {"errors": errors | tuning["errors"]},
         "load": os.getloadavg()[0],
         "torch": torch["torch"],
     }
 
 
-def _played(workload: Workload, threads: int, args) -> tuple[list[dict], dict[str, str]]:
-    """Returns what players came to, and schedules: of the expert, of each player, the best."""
+def _chosen(
+    workload: Workload, threads: int, args
+) -> tuple[list[dict], list[Config], dict[str, int]]:
+    """Returns what players came to, programs, and whose choice each is, by their numbers."""
+    found, field, histories = _played(workload, threads, args)
+    mine = {
+        player: {field.space.key(c): c for c in finalists([history], field.space, args.finalists)}
+        for player, history in zip(args.players, histories[1:], strict=True)
+    }
+    expert = {field.space.key(field.expert): field.expert}
+    raced = expert | {key: config for some in mine.values() for key, config in some.items()}
+    first = visit(workload, threads, list(raced.values()), args).min(axis=0)
+    least_us = dict(zip(raced, np.nan_to_num(first, nan=np.inf), strict=True))
+    chosen = {who: min(expert | some, key=least_us.__getitem__) for who, some in mine.items()}
+    chosen["best"] = min(chosen.values(), key=least_us.__getitem__)
+    [chosen[EXPERT]] = expert
+    kept = list(dict.fromkeys(chosen.values()))
+    at = {who: kept.index(key) for who, key in chosen.items()}
+    return found, [raced[key] for key in kept], at
+
+
+def _played(
+    workload: Workload, threads: int, args
+) -> tuple[list[dict[str, Any]], Field, list[History]]:
+    """Lets the players search; see `played`."""
     quick = Protocol(samples=args.rounds, batch_us=args.batch_us, limit_s=LIMIT_S)
     options = {"protocol": quick, "timeout_s": args.timeout_s}
     with CRunner(workload, threads=threads, awake=threads > 1, **options) as runner:
         field = open_field(runner, threads=threads)
         found, histories = played(field, args.players, budget=args.trials)
-    ours = {EXPERT: field.expert["schedule"]}
-    for player, history in zip(args.players, histories[1:], strict=True):
-        [config] = finalists([histories[0], history], field.space, 1)
-        ours[player] = config["schedule"]
-    [best] = finalists(histories, field.space, 1)
-    return found, ours | {"best": best["schedule"]}
+    return found, field, histories
+
+
+def _keep_fastest(found: Mapping[str, Any], folder: Path) -> None:
+    """Removes what MetaSchedule tuned but for what was fastest, if any was right."""
+    least = {
+        name: min(row["samples_us"])
+        for name, row in found["paths"].items()
+        if name.startswith(f"{TUNED}/") and not row["error"]
+    }
+    fastest = min(least, key=least.__getitem__, default=None)
+    for file in folder.glob(f"{TUNED}@*"):
+        if fastest and variant_of(file) != fastest:
+            file.unlink()
 
 
 def report(result: Mapping[str, Any]) -> str:

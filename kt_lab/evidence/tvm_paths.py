@@ -3,9 +3,9 @@
     python -m kt_lab.evidence.tvm_paths < job.json > answer.json
 
 It runs where TVM is, which need not be where kt_lab is installed: beside TVM it takes numpy only.
-A job that has `trials` compiles an operator twice into `folder`, as TVM makes it by default and as
-MetaSchedule tuned it; a job without checks and times what is there. A batch of calls is timed in
-TVM's own loop, without what Python takes to make a call, as our programs are timed.
+A job that has `trials` compiles an operator into `folder`, as TVM makes it by default and the
+fastest that MetaSchedule read; a job without checks and times what is there. A batch of calls is
+timed in TVM's own loop, without what Python takes to make a call, as our programs are timed.
 """
 
 import functools
@@ -47,8 +47,8 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
     """Tunes or times one workload.
 
     Args:
-        job: `operator`, `extents`, `threads` and `folder`; and `trials` and `seed`, or `rounds`
-            and `batch_us`. Nothing of them: only the version is asked for.
+        job: `operator`, `extents`, `threads` and `folder`; and `trials`, `seed` and `finalists`,
+            or `rounds` and `batch_us`. Nothing of them: only the version is asked for.
 
     Returns:
         See `_tuned` and `_timed`; and `tvm`, its version.
@@ -96,16 +96,23 @@ def _tuned(job: Mapping[str, Any]) -> dict[str, Any]:
             seed=job["seed"],
         )
         records = database.get_all_tuning_records()
-        schedule = ms.tir_integration.compile_tir(database, func, target)
+        fastest = database.get_top_k(records[0].workload, job["finalists"]) if records else []
     seconds = time.monotonic() - began
-    if schedule:
-        export(TUNED, schedule.mod)
-    else:
+    for rank, record in enumerate(fastest):
+        schedule = tvm.s_tir.Schedule(record.workload.mod)
+        record.trace.apply_to_schedule(schedule, remove_postproc=False)
+        export(f"{TUNED}@{rank}", schedule.mod)
+    if not fastest:
         errors[TUNED] = "MetaSchedule found no schedule"
     failures = sum(min(map(float, r.run_secs or [np.inf])) > _FAILED_S for r in records)
     counts = {"trials": len(records), "failed": failures, "seconds": seconds}
     counts["build_limit_s"] = _BUILD_S
     return {"target": made, **counts, "errors": errors}
+
+
+def variant_of(file: Path) -> str:
+    """Returns path/variant of a compiled file of a job's folder, or the path that has none."""
+    return file.stem.replace("@", "/")
 
 
 def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,18 +129,18 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
     arrays = [tvm.runtime.tensor(a) for a in inputs.values()] + outputs
     rows, batches = {}, {}
     for file in sorted(Path(job["folder"]).glob("*.so")):
-        library = tvm.runtime.load_module(str(file))
+        path, library = variant_of(file), tvm.runtime.load_module(str(file))
         for output, nan in zip(outputs, poison, strict=True):
             output.copyfrom(nan)
         try:
             library["main"](*arrays)
         except Exception as wrong:  # as above
-            rows[file.stem] = failed(wrong)
+            rows[path] = failed(wrong)
             continue
         found = {n: a.numpy() for n, a in zip(names, outputs, strict=True)}
-        rows[file.stem] = judged(found, expected, operator.tolerance(job["extents"]))
-        if not rows[file.stem]["error"]:
-            batches[file.stem] = functools.partial(_batch, library, arrays)
+        rows[path] = judged(found, expected, operator.tolerance(job["extents"]))
+        if not rows[path]["error"]:
+            batches[path] = functools.partial(_batch, library, arrays)
     taken = alternating(batches, job["rounds"], job["batch_us"], limit_s=_LIMIT_S)
     for path, samples in taken.items():
         rows[path]["samples_us"] = samples
