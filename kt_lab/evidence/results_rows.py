@@ -130,7 +130,11 @@ def sizes(result: Mapping[str, Any], *, budget: int = 50) -> Row:
 def widened(result: Mapping[str, Any]) -> Row:
     """Returns what the flagship's latency is of a peer's, and of its own otherwise."""
     told: dict[str, list[str]] = {}
-    own = {"as before": "its defaults before", "one epoch": "itself never begun anew"}
+    own = {
+        "as before": "its defaults before",
+        "one epoch": "itself never begun anew",
+        "one epoch, like parents": "itself never begun anew and from the best alone",
+    }
     budgets = (50, 100) if result["trials"] < _LONG[0] else _LONG
     for row in result["paired"]:
         peer = row["says"] == "a peer"

@@ -11,7 +11,7 @@ import argparse
 import heapq
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import lru_cache, partial
 from typing import Any
@@ -29,12 +29,29 @@ from kt_lab.experiment import process_pool
 from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo
 from kt_lab.provenance import provenance
 from kt_lab.search import make_searcher, scout
+from kt_lab.search.epochs import Epochs
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
 from kt_lab.tune import tune
 
 KINDS = ("mild", "steep")
 """Further parameters as hints are; and with them three sizes, wrong ones of which cost much."""
+_parents = Epochs.parents
+
+
+class _Anywhere(Epochs):
+    """Epochs of which none leaves anything alone."""
+
+    avoided = property(lambda _: [], lambda *_: None)
+
+
+def _as_if_alike(self, values: Sequence[float], kinds: Sequence[Hashable], most: int) -> list[int]:
+    """Returns parents with no regard to what they have in common; see `Epochs.parents`."""
+    return _parents(self, values, [()] * len(kinds), most)
+
+
+_ALIKE = ((Epochs, "parents", _as_if_alike),)
+
 VARIANTS: dict[str, Variant] = {
     WHOLE: Variant("as it is"),
     "as before": Variant(
@@ -50,9 +67,13 @@ VARIANTS: dict[str, Variant] = {
     "near 0.9": Variant("more draws near the best", {"near": 0.9}),
     "half ahead": Variant("half as many configs under way", {"ahead": 0.5}),
     "pool of 1024": Variant("a quarter of the candidates", {"pool": 1024}),
+    "like parents": Variant(
+        "candidates descend from the best configs, alike or not", instead=_ALIKE
+    ),
     "one epoch": Variant("never begun anew", {"idle": 0.0}),
+    "one epoch, like parents": Variant("both", {"idle": 0.0}, instead=_ALIKE),
     "epochs anywhere": Variant(
-        "new beginnings may come to what others came to", instead=((scout, "_SHAPE", ()),)
+        "new beginnings may come to what others came to", instead=((scout, "Epochs", _Anywhere),)
     ),
 }
 PEERS = ("random", "genetic", "helion_lfbo_tree", "pattern")

@@ -8,7 +8,7 @@ beginning leaves alone what is like the bests before it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -65,20 +65,24 @@ class Epochs:
             self._firsts.append(self.since)
         return True
 
-    def parents(self, values: Sequence[float], most: int) -> list[int]:
+    def parents(self, values: Sequence[float], kinds: Sequence[Hashable], most: int) -> list[int]:
         """Returns the numbers of the configs that candidates descend from, most of them at most.
 
-        Those are the best of the epoch, in an epoch of all first the best of each beginning.
+        Those are the best of each kind in the epoch; where there are fewer kinds, in an epoch of
+        all the best of each beginning; then whatever is best.
 
         Args:
             values: As for `ended`.
+            kinds: What every config has in common with those that are like it.
             most: >= 1.
         """
         us = np.nan_to_num(np.asarray(values, dtype=float), nan=math.inf, posinf=math.inf)
         bests = [] if self.since else self._bests(values)
-        order = self.since + np.argsort(us[self.since :], kind="stable")[:most]
-        chosen = list(dict.fromkeys([*bests, *order]))[:most]
-        return [int(at) for at in chosen if math.isfinite(us[at])]
+        order = self.since + np.argsort(us[self.since :], kind="stable")
+        firsts = {kinds[at]: at for at in reversed(order)}
+        tops = sorted(firsts.values(), key=lambda at: (us[at], at))
+        chosen = dict.fromkeys([*tops, *bests, *order])
+        return [int(at) for at in chosen if math.isfinite(us[at])][:most]
 
     def _bests(self, values: Sequence[float]) -> list[int]:
         """Returns the number of the best config of each beginning, the best of them first."""

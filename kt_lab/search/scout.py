@@ -23,7 +23,8 @@
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of one with more
    than `pool` members, the best with a few parameters changed and uniform draws, as `near` says,
-   everything one step from the best configs, and crossovers of these.
+   everything one step from the best configs, and crossovers of these. The best of each choice of
+   tiles and warps come before others of the same, so that what is second now is made better too.
 5. Epochs, in a space of more than `pool` members: when a share `idle` of what was read (60 at
    least, of 200) brought nothing 1 % better, and the budget holds 200 trials more, the search
    begins from nothing, as in 1, without what was read before; every third time it goes on from the
@@ -198,15 +199,15 @@ class ScoutSearch(Searcher):
     def _renew(self) -> None:
         """Draws new candidates from a space that is too large to be looked at as a whole."""
         space, size, known = self.space, self.options.pool // 2, list(self._at)
-        parents = self._epochs.parents(self._values, _PARENTS)
-        near = int(self.options.near * size) if parents else 0
-        drawn = [space.sample_rows(max(1, size - near), rng=self._rng)]
-        if parents:
-            best = np.asarray(known)[parents]
-            drawn += offspring_rows(space, best, near, size // 2, rng=self._rng)
-        rows = self._unseen(np.concatenate(drawn))
         shape = [at for role in _SHAPE for at in slots(space, role)]
-        left = {tuple(known[n][at] for at in shape) for n in self._epochs.avoided}
+        shapes = [tuple(row[at] for at in shape) for row in known]
+        best = self._epochs.parents(self._values, shapes, _PARENTS)
+        near = int(self.options.near * size) if best else 0
+        drawn = [space.sample_rows(max(1, size - near), rng=self._rng)]
+        if best:
+            drawn += offspring_rows(space, np.asarray(known)[best], near, size // 2, rng=self._rng)
+        rows = self._unseen(np.concatenate(drawn))
+        left = {shapes[n] for n in self._epochs.avoided}
         other = np.array([tuple(row) not in left for row in rows[:, shape].tolist()], dtype=bool)
         rows = rows[other] if other.any() else rows  # without such roles all are alike
         if not len(rows) and space.enumerable:

@@ -54,17 +54,30 @@ def test_it_begins_from_nothing_and_every_third_time_from_everything():
 
 def test_parents_are_the_best_of_an_epoch_and_then_of_every_beginning():
     epochs, values = Epochs(0.3), []
-    assert epochs.parents([], 4) == []
+
+    def parents(most, kinds=None):
+        return epochs.parents(values, kinds or [()] * len(values), most)
+
+    assert parents(4) == []
     grown(epochs, values, [5.0] * 7 + [4.0] + [5.0] * 192)
     assert epochs.since == 200
-    assert epochs.parents(values, 3) == []
+    assert parents(3) == []
     grown(epochs, values, [math.nan, 9.0, math.inf, 7.0])
-    assert epochs.parents(values, 3) == [203, 201], "working ones of this epoch, the best first"
+    assert parents(3) == [203, 201], "working ones of this epoch, the best first"
     assert grown(epochs, values, [8.0] * 197) == [401]
     assert grown(epochs, values, [2.0, *[3.0] * 199]) == [601]
     assert epochs.since == 0
-    assert epochs.parents(values, 5) == [401, 7, 203, 402, 403]
-    assert epochs.parents(values, 2) == [401, 7]
+    assert parents(5) == [401, 7, 203, 402, 403]
+    assert parents(2) == [401, 7]
+    kinds = [n % 3 for n in range(len(values))]  # of 402 and 404 the first are as good as others
+    assert parents(4, kinds) == [401, 402, 403, 7], "the best of each kind precede the others"
+
+
+def test_the_best_of_each_kind_are_parents_although_many_of_one_kind_are_better():
+    epochs, values = Epochs(0.3), [1.0, 1.1, 1.2, 1.3, 7.0, 8.0, 6.0, math.inf]
+    kinds = ["a"] * 4 + ["b"] * 2 + ["c", "d"]
+    assert epochs.parents(values, kinds, 3) == [0, 6, 4]
+    assert epochs.parents(values, kinds, 5) == [0, 6, 4, 1, 2], "failures are never parents"
 
 
 def test_scout_begins_anew_in_a_large_space_and_not_in_one_that_it_lists():
