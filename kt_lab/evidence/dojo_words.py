@@ -119,8 +119,7 @@ def _tvm(result: Mapping[str, Any]) -> str:
     said = (
         f"Beside TVM {result['tvm']}, all of a row searched and timed on one machine: {names} and "
         f"MetaSchedule measured {result['trials']} programs each{claim}, MetaSchedule fewer where "
-        f"it has no more; `best` is what read fastest while ours searched. {_mixed(result)}"
-        f"{_without(result)}"
+        f"it has no more; `best` is {_choice(result)}. {_mixed(result)}{_without(result)}"
     )
     means = [
         [
@@ -135,6 +134,19 @@ def _tvm(result: Mapping[str, Any]) -> str:
     ]
     heads = ["latency ratio to tuned TVM", "threads", "operators", "geomean [95 %]", "lost"]
     return "\n\n".join([said, grid(heads, means), _tvm_rows(result)])
+
+
+def _choice(result: Mapping[str, Any]) -> str:
+    """Says how `best` was chosen."""
+    counts = [row["finalists"] for row in result["rows"] if "finalists" in row]
+    told = [] if len(counts) == len(result["rows"]) else ["what read fastest while ours searched"]
+    if counts:
+        where = f"in {len(counts)} of {len(result['rows'])} rows " if told else ""
+        told.append(
+            f"{where}what a first visit chose of the {max(counts)} that read fastest in every "
+            "search, MetaSchedule's too"
+        )
+    return "; ".join(told)
 
 
 def _mixed(result: Mapping[str, Any]) -> str:
