@@ -85,7 +85,7 @@ def test_it_chooses_a_workload_of_every_kernel_of_the_ablation():
 
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != WHOLE] + [PEERS[0]])
 def test_a_variant_searches_otherwise(name):
-    kind, trials = ("mild", 400) if "epoch" in name else ("steep", 50)
+    kind, trials = ("mild", 800) if "epoch" in name else ("steep", 50)
     whole, other = (
         widened.searched(WORKLOAD, kind, "h200", n, 0, trials, 14) for n in (WHOLE, name)
     )
