@@ -77,10 +77,11 @@ def _tuned(job: Mapping[str, Any]) -> dict[str, Any]:
     errors = {}
 
     def export(path: str, module) -> None:
+        file = Path(job["folder"], f"{path}.so")
         try:
-            tvm.compile(module, target).export_library(str(Path(job["folder"], f"{path}.so")))
+            tvm.compile(module, target).export_library(str(file))
         except Exception as wrong:  # what TVM cannot compile is a fact to store
-            errors[path] = failed(wrong)["error"]
+            errors[variant_of(file)] = failed(wrong)["error"]
 
     export(UNTUNED, func)
     cores, began = os.cpu_count() or 1, time.monotonic()

@@ -69,7 +69,7 @@ def test_parents_are_the_best_of_an_epoch_and_then_of_every_beginning():
     assert epochs.since == 0
     assert parents(5) == [401, 7, 203, 402, 403]
     assert parents(2) == [401, 7]
-    kinds = [n % 3 for n in range(len(values))]  # of 402 and 404 the first are as good as others
+    kinds = [n % 3 for n in range(len(values))]  # 402 and 403 are the first of theirs
     assert parents(4, kinds) == [401, 402, 403, 7], "the best of each kind precede the others"
 
 
