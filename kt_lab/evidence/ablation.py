@@ -97,7 +97,7 @@ class _OneScale(posterior.Scales):
 
 
 # what a space that is not listed has besides
-_PLAIN = {"starts": 4, "ahead": 0.25, "effects": 0.5, "near": 0.0}
+_PLAIN = {"listed": 16, "starts": 4, "ahead": 0.25, "effects": 0.5, "near": 0.0}
 VARIANTS: dict[str, Variant] = {
     WHOLE: Variant("as it is"),
     "1 start": Variant("the default alone precedes the model", {"starts": 1}),

@@ -156,20 +156,21 @@ class Posterior:
         n: Configs that were added.
     """
 
-    def __init__(self, scales: Scales, x: np.ndarray, pool: np.ndarray):
+    def __init__(self, scales: Scales, x: np.ndarray, pool: np.ndarray, *, room: int = _ROOM):
         """Starts from configs measured or being measured.
 
         Args:
             scales: Hyper-parameters; a copy's values are read now.
             x: Their features, shape (n, columns).
             pool: Features of the candidates, shape (N, columns).
+            room: Configs that can be added.
         """
         self._scales, self._pool = scales, scales.scaled(pool)
         self.n = n = len(x)
-        self._x = np.concatenate([x, np.empty((_ROOM, x.shape[1]))])
+        self._x = np.concatenate([x, np.empty((room, x.shape[1]))])
         # Whole and by columns, as LAPACK takes it without a copy; 1 where nothing is yet.
-        self._factor = np.eye(n + _ROOM, order="F")
-        self._cross = np.empty((n + _ROOM, len(pool)))
+        self._factor = np.eye(n + room, order="F")
+        self._cross = np.empty((n + room, len(pool)))
         covariance = scales.kernel(x, x)
         covariance.flat[:: n + 1] += scales.noise
         self._factor[:n, :n] = cholesky(covariance, lower=True, check_finite=False)

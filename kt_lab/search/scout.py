@@ -6,8 +6,9 @@
    that together serve them best go first; the configs of the others follow the default. What is
    under way is chosen blindly: so only a quarter as many as have been told are, or as many as
    there are starts; with a prior, as many as have been told. Where seconds are scarce (the budget
-   limits them, and there is no prior) there are more starts, and then twice as many are under
-   way as keep the machine busy, by what compiling and measuring took: more were only blinder.
+   limits them, and there is no prior) there are twice as many starts as configs are asked for at
+   once, 16 at most, and then twice as many are under way as keep the machine busy, by what
+   compiling and measuring took: more were only blinder.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -17,22 +18,22 @@
    prior's workloads with readings enough, the mean says what is expected before anything is read,
    and each is a column by which that is put right (`kt_lab.search.known`): they are believed as
    far as the readings agree with them. With `effects` (none beside a prior, most in a space of
-   more than `pool` members) the process stands on a sum of one curve per parameter and quantity,
+   more than `listed` members) the process stands on a sum of one curve per parameter and quantity,
    which few readings suffice to see.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
-   from what failed and what did not. Candidates are all members of the space; of one with more
-   than `pool` members, the best with a few parameters changed and uniform draws, as `near` says,
-   everything one step from the best configs, and crossovers of these. The best of each choice of
-   tiles and warps come before others of the same, so that what is second now is made better too.
-5. Epochs, in a space of more than `pool` members: when a share `idle` of what was read (60 at
-   least, of 200) brought nothing 1 % better, and the budget holds 200 trials more, the search
-   begins from nothing, as in 1, without what was read before; every third time it goes on from the
-   best of all its beginnings at once, with all that was read (`kt_lab.search.epochs`). Of the two
-   beginnings between, the first leaves alone what has the tiles and warps of a best before it.
+   from what failed and what did not. Candidates are all members of the space; where these are more
+   than `pool`, half as many, of which the model expected most when it last looked at all of them:
+   when the readings had grown by a half. Of a space of more than `listed` members they are the
+   best with a few parameters changed and uniform draws, as `near` says, everything one step from
+   the best configs, and crossovers of these. The best of each choice of tiles and warps come
+   before others of the same, so that what is second now is made better too.
+5. Epochs (`kt_lab.search.epochs`), in a space of more than `listed` members: when a share `idle`
+   of what was read brought nothing better, the search begins from nothing, as in 1; every third
+   time it goes on from the best of all its beginnings at once. Of the two beginnings between, the
+   first leaves alone what has the tiles and warps of a best before it.
 
-There is no separate descent or polish, and a batch needs no rule of its own: what is under way
-lowers the uncertainty around it, so the next config is chosen elsewhere.
+A batch needs no rule of its own: what is under way lowers the uncertainty around it.
 """
 
 import math
@@ -60,7 +61,7 @@ _TRUST = 0.5  # prior variance of the sources' weights, all together
 _BELIEF = 10.0  # readings that a prior's scale counts as
 _MOST = 256  # readings that the hyper-parameters are fitted to
 _HELD = 512  # readings that the model holds: of more, the best and as many drawn ones
-_GROWTH = 1.15  # the model is fitted anew when there are this many times as many readings
+_GROWTH, _SIGHT = 1.15, 1.5  # times as many readings: a new fit, a look at all of a listed space
 _SHAPE = ("tile", "warps")  # roles of what configs have in common that are alike
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
 _FAR = 1e9  # squared distance of features, more than any
@@ -86,7 +87,9 @@ class ScoutSearch(Searcher):
         self._features = self._posterior = None  # made when first asked or told
         self._epochs = Epochs(self.options.idle)
         self._costs = np.array([1e-6, 1e-15])  # seconds of compiling, measuring; at first no limit
-        self._fits = self._next_fit = 0  # of the model; readings from which it is fitted anew
+        self._fits = self._next_fit = self._next_look = (
+            0  # of the model; readings that call for more
+        )
 
     # -- ask and tell -------------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class ScoutSearch(Searcher):
         left = (getattr(self.budget, "trials", None) or math.inf) - self._proposed
         wanted, proposals = min(count(n), left), []
         with single_thread():
-            self._prepare()
+            self._prepare(lanes=wanted)
             if not self._listed and self._epochs.ended(self._values, left=left):
                 self._posterior = None
                 self._renew()
@@ -135,15 +138,15 @@ class ScoutSearch(Searcher):
         if (bound := trial.measurement.bound_us) is not None:  # slow, and never the best
             self._values[at] = max(bound, min(filter(math.isfinite, self._values), default=bound))
 
-    def _prepare(self) -> None:
-        """Lists or samples the space, once."""
+    def _prepare(self, *, lanes: float = math.inf) -> None:
+        """Lists or samples the space, once; `lanes` are asked for at once."""
         if self._features is not None:
             return
         space = self.space
-        self._listed = space.enumerable and space.size <= self.options.pool
+        self._listed = space.enumerable and space.size <= self.options.listed
         known, scarce = getattr(self.prior, "readings", ()), getattr(self.budget, "seconds", None)
         kind = (2 if known else bool(scarce)) if self._listed else 3
-        self._starts, self._ahead, self._effects, self._busy = self.options.of(kind)
+        self._starts, self._ahead, self._effects, self._busy = self.options.of(kind, lanes)
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
         told = [] if self._listed else prior_configs(space, self.prior)
@@ -180,7 +183,7 @@ class ScoutSearch(Searcher):
     def _offer(self, rows: np.ndarray) -> None:
         """Makes unseen rows the candidates, in random order: ties are broken by the seed."""
         self._pool = self._rng.permutation(rows)
-        self._free = np.ones(len(rows), dtype=bool)
+        self._free, self._near = np.ones(len(rows), dtype=bool), np.arange(len(rows))
         self._pool_x = self._seen_as(self._pool)
 
     def _seen_as(self, rows: np.ndarray) -> np.ndarray:
@@ -241,26 +244,34 @@ class ScoutSearch(Searcher):
         x, values = (of[self._epochs.since :] for of in (self._x, self._values))
         y = self._targets(x, np.asarray(values))
         told = ~np.isnan(y)
-        if self._posterior is None or told.sum() >= self._next_fit or not self._free.any():
+        stale = self._posterior is None or told.sum() >= self._next_fit
+        if stale or not self._free[self._near].any():
             self._fit(x, y, told)
-        if not self._free.any():
+        free = self._free[self._near]
+        if not free.any():
             return None
-        told, works = told[self._held], np.isfinite(values)[self._held]
-        asked = np.stack([y[self._held], np.where(told, works, np.nan)], axis=1)
-        centre = np.asarray([self._scales.centre, works[told].mean()])
-        seen, (mean, chance) = (p.T for p in self._posterior.predict(asked, centre=centre))
-        seen = seen[0] + self._expected(x[self._held])
-        mean = mean + self._expected(self._pool_x)
-        deviation = self._posterior.deviation()
-        gain = log_improvement((seen[told].min() - mean) / deviation) + np.log(deviation)
-        if not works[told].all():
-            gain += np.log(np.clip(chance, _UNLIKELY, 1.0))
-        gain = np.where(self._free, np.round(gain, _DIGITS), -np.inf)
+        gain, mean = self._gains(self._posterior, self._near, x, y)
+        gain = np.where(free, np.round(gain, _DIGITS), -np.inf)
         chosen = int(np.argmax(gain))
         if math.exp(gain[chosen]) * self._scale < self.options.least_gain:
             return None
         t = unbent(self._scale * (self._shift + mean[chosen]), self._bend)
-        return tuple(self._pool[chosen].tolist()), self._best * math.exp(t)
+        return tuple(self._pool[self._near[chosen]].tolist()), self._best * math.exp(t)
+
+    def _gains(self, posterior: Posterior, near: np.ndarray, x, y) -> tuple[np.ndarray, ...]:
+        """Returns the logarithms of what candidates `near` may gain, and what they may read."""
+        y, values = y[self._held], np.asarray(self._values)[self._epochs.since :][self._held]
+        told, works = ~np.isnan(y), np.isfinite(values)
+        asked = np.stack([y, np.where(told, works, np.nan)], axis=1)
+        centre = np.asarray([self._scales.centre, works[told].mean()])
+        seen, (mean, chance) = (p.T for p in posterior.predict(asked, centre=centre))
+        seen = seen[0] + self._expected(x[self._held])
+        mean = mean + self._expected(self._pool_x[near])
+        deviation = posterior.deviation()
+        gain = log_improvement((seen[told].min() - mean) / deviation) + np.log(deviation)
+        if not works[told].all():
+            gain += np.log(np.clip(chance, _UNLIKELY, 1.0))
+        return gain, mean
 
     def _targets(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Returns what the model learns, one value per row asked for, NaN while under way."""
@@ -288,6 +299,22 @@ class ScoutSearch(Searcher):
         if not self._listed:
             self._renew()
         self._held = held(y, most=_HELD, rng=self._rng)
-        self._posterior = Posterior(self._scales, x[self._held], self._pool_x)
+        self._near = self._promising(x, y, int(told.sum()))
+        self._posterior = Posterior(self._scales, x[self._held], self._pool_x[self._near])
         self._fits += 1
         self._next_fit = max(told.sum() + 1, math.ceil(told.sum() * _GROWTH))
+
+    def _promising(self, x: np.ndarray, y: np.ndarray, told: int) -> np.ndarray:
+        """Returns the numbers of the candidates to look at until the model is fitted anew."""
+        free, most = np.flatnonzero(self._free), self.options.pool
+        if len(free) <= most:
+            return free
+        left = self._near[self._free[self._near]]
+        if told < self._next_look and most < 4 * len(left) <= 4 * most:
+            return left
+        self._next_look = _SIGHT * told
+        gains = []
+        for near in np.array_split(free, math.ceil(len(free) / most)):
+            posterior = Posterior(self._scales, x[self._held], self._pool_x[near], room=0)
+            gains.append(self._gains(posterior, near, x, y)[0])
+        return free[np.argsort(-np.concatenate(gains), kind="stable")[: most // 2]]

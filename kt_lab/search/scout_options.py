@@ -15,7 +15,8 @@ class ScoutOptions(Options):
 
     starts: int | None = option(
         None,
-        "Configs proposed first; None: 8 in a large space, 4 in another, 16 for scarce seconds.",
+        "Configs proposed first; None: 8 in a large space, else 4; for scarce seconds twice as "
+        "many as are asked for at once, 4 to 16.",
         unit="configs",
         low=1,
         high=10_000,
@@ -31,8 +32,11 @@ class ScoutOptions(Options):
         None, "Main effects' variance; None: large 8, known 0, else 0.5.", low=0.0, high=100.0
     )
     near: float = option(0.7, "Share of a large space's draws near the best.", low=0.0, high=1.0)
+    listed: int = option(
+        32768, "Largest space looked at as a whole.", unit="configs", low=16, high=10**6
+    )
     pool: int = option(
-        4096, "Largest space listed; candidates in others.", unit="configs", low=16, high=10**6
+        4096, "Candidates at a time: the most promising.", unit="configs", low=16, high=10**6
     )
     idle: float = option(
         0.3,
@@ -49,13 +53,17 @@ class ScoutOptions(Options):
         high=1.0,
     )
 
-    def of(self, kind: int) -> tuple[int, float, float, float]:
+    def of(self, kind: int, lanes: float) -> tuple[int, float, float, float]:
         """Returns starts, ahead, effects, and the most under way over what keeps a machine busy.
 
         Args:
             kind: Of search: 0 of a listed space, 1 with scarce seconds, 2 known by readings, 3 of
                 a large space.
+            lanes: Configs that are asked for at once: with few, the model soon chooses better.
         """
-        told = (self.starts, self.ahead, self.effects, None)
+        starts = self.starts
+        if starts is None and kind == 1:
+            starts = int(min(_DEFAULTS[1][0], max(_DEFAULTS[0][0], 2 * lanes)))
+        told = (starts, self.ahead, self.effects, None)
         both = zip(told, _DEFAULTS[kind], strict=True)
         return tuple(default if given is None else given for given, default in both)

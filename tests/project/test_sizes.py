@@ -9,9 +9,9 @@ FILE_LINES = 320
 FUNCTION_LINES = 55
 # The plan of the house asks for 5,000. The searchers that were asked for take 3,300, live runners
 # and the capture of foreign kernels 3,500. Raised for players of schedules and `scout`, then for
-# warm starts (200), a store that processes share (300), clusters and several GPUs (500), and the
-# epochs of `scout` (80).
-LIBRARY_LINES = 14_380
+# warm starts (200), a store that processes share (300), clusters and several GPUs (500), the
+# epochs of `scout` (80), and its looking at all of 32,768 members (40).
+LIBRARY_LINES = 14_420
 FACE_NAMES = 25
 APART = (
     "kt_lab.kernels",

@@ -290,6 +290,13 @@ def test_where_seconds_are_scarce_no_more_are_under_way_than_keep_the_machine_bu
     assert under_way(Budget(trials=100)) == 32  # trials are counted: seconds say nothing
 
 
+@pytest.mark.parametrize(("lanes", "starts"), [(1, 4), (2, 4), (6, 12), (8, 16), (50, 16)])
+def test_where_seconds_are_scarce_there_are_twice_as_many_starts_as_lanes(lanes, starts):
+    searcher = scout(small_space(), budget=Budget(seconds=60.0))
+    origins = [p.origin for p in drive(searcher, bowl(small_space()), trials=30, batch=lanes)]
+    assert origins.index("model") == starts
+
+
 def test_what_is_known_needs_no_more_starts_though_seconds_are_scarce():
     space, limits = small_space(), Budget(seconds=60.0)
     prior = Prior((PriorReading(space.default, 10.0, "other", "h200"),))
@@ -436,7 +443,36 @@ def test_it_is_silent_where_there_is_nothing_to_learn():
 
 
 def test_it_conforms_where_candidates_are_drawn():
-    check_searcher(functools.partial(make_searcher, "scout", pool=64, starts=2))
+    check_searcher(functools.partial(make_searcher, "scout", listed=16, pool=64, starts=2))
+
+
+def test_it_conforms_where_it_looks_at_a_space_of_more_members_than_candidates():
+    check_searcher(functools.partial(make_searcher, "scout", pool=64))
+
+
+def test_of_a_listed_space_the_most_promising_members_are_the_candidates(monkeypatch):
+    names = [f"p{i}" for i in range(4)]
+    space = ParameterSpace([Integer(n, 0, 8) for n in names], default=dict.fromkeys(names, 8))
+    sights = []
+
+    class Watched(Posterior):
+        def __init__(self, scales, x, pool, **room):
+            sights.append(len(pool))
+            super().__init__(scales, x, pool, **room)
+
+    monkeypatch.setattr(scout_module, "Posterior", Watched)
+    found = drive(scout(space, pool=100), bowl(space), trials=60)
+    rows = [space.row(p.config) for p in found]
+    assert min(rows, key=sum).tolist() == [0, 0, 0, 0]  # one row of 6,561, far from the default
+    assert max(sights) <= 100  # never more at once
+    whole = sum(n > 50 for n in sights) / 66  # looks at all 66 parts of the space
+    assert 3 < whole < 10  # when the readings grew by a half, from 4 to 60, not at every fit
+
+
+def test_a_listed_space_of_more_members_than_candidates_is_exhausted():
+    space = small_space()
+    found = drive(scout(space, pool=64), bowl(space, failing=0.1), trials=600)
+    assert len({p.config for p in found}) == len(found) == space.size
 
 
 def test_on_a_recorded_landscape_it_is_near_the_optimum_after_a_hundred_trials():
@@ -517,6 +553,7 @@ def test_a_space_that_is_not_listed_stands_on_main_effects_unless_told():
         return [p.config for p in found]
 
     assert configs() == configs(effects=0.5) != configs(effects=0.0)
-    assert configs(pool=16) == configs(pool=16, starts=8, effects=8.0, near=0.7)
-    assert configs(pool=16) != configs(pool=16, effects=0.0)
-    assert configs(pool=16) != configs(pool=16, near=0.0)
+    drawn = functools.partial(configs, listed=16, pool=16)
+    assert drawn() == drawn(starts=8, effects=8.0, near=0.7)
+    assert drawn() != drawn(effects=0.0)
+    assert drawn() != drawn(near=0.0)
