@@ -13,14 +13,17 @@ from kt_lab.workload import Kernel, Subject, Workload
 
 # A new kernel is one line here, kernels/<module>.py and kernels/device/<module>.py.
 REGISTRY = {
+    "attention": "attention",
     "blockwise_quantise": "blockwise_quantise",
     "bmm": "bmm",
+    "cross_entropy": "cross_entropy",
     "depthwise_conv": "depthwise_conv",
     "embedding_backward": "embedding_backward",
     "fp8_blockwise_gemm": "fp8_blockwise_gemm",
     "fp8_gemm": "fp8_gemm",
     "gather_gemv": "gather_gemv",
     "group_norm": "group_norm",
+    "grouped_gemm": "grouped_gemm",
     "int4_gemm": "int4_gemm",
     "jagged_colwise": "jagged_colwise",
     "jagged_rowwise": "jagged_rowwise",

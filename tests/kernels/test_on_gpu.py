@@ -6,6 +6,10 @@ from kt_lab.kernels import get_kernel
 from kt_lab.workload import Workload
 
 RAGGED = [
+    ("attention", {"B": 7, "H": 7, "HK": 3, "S": 333, "D": 72, "CAUSAL": 2}),  # past S and D
+    ("attention", {"B": 9, "H": 6, "HK": 4, "S": 333, "D": 40, "CAUSAL": 1}),
+    ("attention", {"B": 2, "H": 3, "HK": 1, "S": 300, "D": 264, "CAUSAL": 2}),  # heads in parts
+    ("attention", {"B": 2, "H": 3, "HK": 2, "S": 300, "D": 65, "CAUSAL": 2}),  # odd rows
     ("softmax", {"M": 333, "N": 777}),  # one pass and looped, masked rows and columns
     ("softmax", {"M": 37, "N": 5003}),  # odd row length: no vector loads
     ("int4_gemm", {"B": 1, "M": 1, "K": 1234, "N": 1004}),
@@ -32,6 +36,12 @@ RAGGED = [
     ("rms_norm_backward", {"M": 1037, "N": 5003}),
     ("group_norm", {"B": 2, "G": 3, "D": 5, "H": 33, "W": 41}),
     ("group_norm", {"B": 2, "G": 2, "D": 3, "H": 130, "W": 131}),  # programs wait for each other
+    ("grouped_gemm", {"T": 3003, "K": 264, "N": 2056, "E": 5, "SKEW": 6}),  # all schedules
+    ("grouped_gemm", {"T": 700, "K": 1160, "N": 1032, "E": 40, "SKEW": 5}),  # empty experts
+    ("grouped_gemm", {"T": 700, "K": 1164, "N": 1027, "E": 40, "SKEW": 5}),  # no descriptors
+    ("cross_entropy", {"M": 1337, "V": 5004}),  # tall tiles, waves, 8-byte vectors
+    ("cross_entropy", {"M": 1000, "V": 9003}),  # odd rows read plain and aligned, shared
+    ("cross_entropy", {"M": 1336, "V": 5003}),  # odd rows with two-row tiles and waves
     ("swiglu", {"M": 333, "N": 5003}),  # odd row length: no vector loads
     ("swiglu", {"M": 1337, "N": 4104}),
     ("rope", {"B": 3, "S": 337, "H": 9, "HK": 2, "D": 80}),
