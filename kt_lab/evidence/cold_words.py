@@ -27,6 +27,7 @@ _SEEDS = {"p90": "90th percentile", "worst": "worst"}
 
 def block(
     held_out: Mapping[str, Any],
+    unseen: Mapping[str, Any],
     older: Mapping[str, Any],
     other_gpu: Mapping[str, Any],
     other_tuners: Mapping[str, Any],
@@ -36,11 +37,17 @@ def block(
 
     Args:
         held_out: What the command stores.
+        unseen: The same of kernels that were recorded when all of the flagship was set.
         older: The same of the kernels that the flagship was designed or first judged on.
         other_gpu: The same of these kernels on another GPU.
         other_tuners: What `kt-lab evidence foreign` stores.
         exhausted: What `kt-lab evidence exhausted` stores of the same as held_out.
     """
+    since = (
+        "Attention, cross entropy and the grouped products of a mixture of experts were written "
+        "and recorded when all of `scout` was set (commit 2dc510a); each was searched once "
+        "(`kt-lab evidence --out data/evidence/cold-unseen.json cold --kernels ...`)."
+    )
     said = (
         "The other kernels, on half of which it was designed and on half of which it was first "
         "judged (<code>kt-lab evidence --out data/evidence/cold-older.json cold --kernels "
@@ -56,6 +63,8 @@ def block(
     )
     parts = [
         _markdown(held_out, noise.by_kernel(exhausted["rows"])),
+        since,
+        _markdown(unseen),
         folded(said, _markdown(older)),
         folded(there, _markdown(other_gpu)),
     ]

@@ -131,6 +131,17 @@ def test_what_is_stored_meets_targets_and_misses_some():
     assert (beside["ratio"] > beside["allowed"]).tolist() == [False, True, True, True]
 
 
+def test_kernels_recorded_since_are_no_others_and_meet_what_their_page_says():
+    unseen, older = dojo_figures.stored("cold-unseen"), dojo_figures.stored("cold-older")
+    table = cold.judged(unseen)
+    assert set(table["kernel"]) == {"attention", "cross_entropy", "grouped_gemm"}
+    assert not set(table["kernel"]) & {*cold.KERNELS, *cold.judged(older)["kernel"]}
+    assert (unseen["seeds"], unseen["searchers"]) == (30, list(cold.SEARCHERS))
+    asked = cold.targets(table)
+    assert (asked["ratio"] <= asked["target"]).tolist() == [True, True, False, False]
+    assert (asked["ratio"] <= asked["allowed"]).tolist() == [True, True, False, True]
+
+
 def test_the_flagship_searches_with_scarce_seconds_too(stored):
     result = stored[1]
     told = [row["hurried_close_s"] for row in result["rows"]]

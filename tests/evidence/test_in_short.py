@@ -12,7 +12,8 @@ from kt_lab.landscape import data_directory
 @pytest.fixture
 def stored(tmp_path):
     """A copy of the stored results, which a test may change."""
-    for name in ("cold", "warm_live", "live", "large", "large-judged", "tvm", "tvm-256"):
+    colds = ("cold", "cold-unseen")
+    for name in (*colds, "warm_live", "live", "large", "large-judged", "tvm", "tvm-256"):
         shutil.copy(data_directory() / "evidence" / f"{name}.json", tmp_path)
     return tmp_path
 
@@ -22,6 +23,20 @@ def change(folder, name, change_):
     result = json.loads(path.read_text())
     change_(result)
     path.write_text(json.dumps(result))
+
+
+def test_what_nobody_knew_is_told_of_its_own_runs(stored):
+    def doubled(result):
+        for mean in result["means"]:
+            if (mean["searcher"], mean["budget"]) == ("scout", 200):
+                mean["estimate"] = 2.0
+
+    before = in_short.block(stored)
+    assert "on 13 workloads of 3 kernels that were written and recorded when all" in before.lower()
+    change(stored, "cold-unseen", doubled)
+    after = in_short.block(stored)
+    assert (before.count("2.000"), after.count("2.000")) == (0, 1)
+    assert before.splitlines()[1:] == after.splitlines()[1:]
 
 
 def test_a_win_over_tvm_is_claimed_only_of_enough_programs(stored):
