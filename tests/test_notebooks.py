@@ -75,6 +75,7 @@ SMALL = {
                 "quality",
                 "anatomy",
                 "cold",
+                "unseen",
                 "helion_field",
                 "helion_ratios",
                 "helion_ratios_h100",

@@ -59,7 +59,8 @@ def block(
     )
     others = (
         "A landscape that another tuner recorded (<code>kt-lab evidence foreign FILES</code>), "
-        "not shipped: it lies in the tests of autotuning_methodology 1.1.0 (MIT, on PyPI)"
+        "not shipped: it lies in the tests of autotuning_methodology 1.1.0 (MIT, on PyPI). Up to "
+        "how many members `scout` looks at all of a space was raised with it in view"
     )
     parts = [
         _markdown(held_out, noise.by_kernel(exhausted["rows"])),

@@ -22,12 +22,12 @@
    which few readings suffice to see.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
-   from what failed and what did not. Candidates are all members of the space; where these are more
-   than `pool`, half as many, of which the model expected most when it last looked at all of them:
-   when the readings had grown by a half. Of a space of more than `listed` members they are the
-   best with a few parameters changed and uniform draws, as `near` says, everything one step from
-   the best configs, and crossovers of these. The best of each choice of tiles and warps come
-   before others of the same, so that what is second now is made better too.
+   from what failed and what did not. Candidates are all members of the space; of more than `pool`
+   the half of `pool` that promised most when it last looked at all, which it does whenever the
+   readings have grown by a half. Of more than `listed` members they are the best with a few
+   parameters changed and uniform draws, as `near` says, everything one step from the best
+   configs, and crossovers of these. The best of each choice of tiles and warps come before others
+   of the same, so that what is second now is made better too.
 5. Epochs (`kt_lab.search.epochs`), in a space of more than `listed` members: when a share `idle`
    of what was read brought nothing better, the search begins from nothing, as in 1; every third
    time it goes on from the best of all its beginnings at once. Of the two beginnings between, the
@@ -87,9 +87,7 @@ class ScoutSearch(Searcher):
         self._features = self._posterior = None  # made when first asked or told
         self._epochs = Epochs(self.options.idle)
         self._costs = np.array([1e-6, 1e-15])  # seconds of compiling, measuring; at first no limit
-        self._fits = self._next_fit = self._next_look = (
-            0  # of the model; readings that call for more
-        )
+        self._fits = self._next_fit = self._next_look = 0  # readings from which it does so again
 
     # -- ask and tell -------------------------------------------------------------------------
 
