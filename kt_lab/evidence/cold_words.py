@@ -44,8 +44,8 @@ def block(
         exhausted: What `kt-lab evidence exhausted` stores of the same as held_out.
     """
     since = (
-        "Attention, cross entropy and the grouped products of a mixture of experts were written "
-        "and recorded when all of `scout` was set (commit 2dc510a); each was searched once "
+        "Attention, cross entropy and the grouped products of a mixture of experts were recorded "
+        "when all of `scout` was set (commit 2dc510a), and nothing of it was changed since "
         "(`kt-lab evidence --out data/evidence/cold-unseen.json cold --kernels ...`)."
     )
     said = (

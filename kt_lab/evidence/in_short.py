@@ -54,7 +54,7 @@ def _cold(result: Mapping[str, Any], unseen: Mapping[str, Any]) -> str:
         f"**From nothing.** `{FLAGSHIP}`, which tunes unless another searcher is named, stands at "
         f"{_told(result, FLAGSHIP)} times the optimum after {listed(map(str, _BUDGETS))} "
         f"evaluations, on {_extent(result)} that it was not designed on. {others}. On "
-        f"{_extent(unseen)} that were written and recorded when all of it was set, after "
+        f"{_extent(unseen)} that were recorded when all of it was set, after "
         f"{listed(map(str, _ALL))}: {since}."
     )
 

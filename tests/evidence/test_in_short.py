@@ -32,7 +32,7 @@ def test_what_nobody_knew_is_told_of_its_own_runs(stored):
                 mean["estimate"] = 2.0
 
     before = in_short.block(stored)
-    assert "on 13 workloads of 3 kernels that were written and recorded when all" in before.lower()
+    assert "On 13 workloads of 3 kernels that were recorded when all of it was set" in before
     change(stored, "cold-unseen", doubled)
     after = in_short.block(stored)
     assert (before.count("2.000"), after.count("2.000")) == (0, 1)
