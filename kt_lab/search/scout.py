@@ -308,7 +308,7 @@ class ScoutSearch(Searcher):
         if len(free) <= most:
             return free
         left = self._near[self._free[self._near]]
-        if told < self._next_look and most < 4 * len(left) <= 4 * most:
+        if told < self._next_look and most // 4 < len(left) <= most:
             return left
         self._next_look = _SIGHT * told
         gains = []

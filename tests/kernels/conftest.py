@@ -125,6 +125,21 @@ def cross_compile(tmp_path_factory) -> Iterator[Callable[[Sequence[dict]], list[
 
 
 @pytest.fixture(scope="session")
+def without_gpu() -> Callable[[str], None]:
+    """Runs Python code in a process of its own that sees no GPU; fails where the code does."""
+
+    def run(program: str) -> None:
+        hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=100, env=hidden, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def distinct_cases() -> Callable[..., list[dict]]:
     """Lists one case for every config that the interpreter can tell apart."""
     return _distinct_cases

@@ -1,7 +1,4 @@
 import itertools
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -107,7 +104,7 @@ def test_every_distinct_config_agrees_with_the_reference(interpret, distinct_cas
     assert not _problems(cases, interpret(cases))
 
 
-def test_reference_and_baseline_are_attention():
+def test_reference_and_baseline_are_attention(without_gpu):
     program = (
         "import math, torch\n"
         "from kt_lab.kernels import device_module\n"
@@ -130,15 +127,7 @@ def test_reference_and_baseline_are_attention():
         "    run, name = module.baseline(inputs, workload)\n"
         "    assert torch.allclose(run().transpose(1, 2).double(), found, atol=0.02), name\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    without_gpu(program)
 
 
 def test_hopper_code_copies_and_multiplies_asynchronously(cross_compile):
