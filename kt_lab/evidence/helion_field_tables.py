@@ -181,7 +181,8 @@ def _what(result: Mapping[str, Any], runs: pd.DataFrame, effort: str) -> str:
     seeds = sorted(runs.groupby("kernel")["seed"].nunique().unique())
     kernels = ", ".join(dict.fromkeys(runs["kernel"]))
     told = " or ".join(map(str, seeds))
-    most_s = " or ".join(f"{s:g}" for s in sorted(runs["most_s"].unique()))
+    limits = sorted(runs["most_s"].unique())
+    most_s = f"{limits[0]:g}" + (f" to {limits[-1]:g}" if len(limits) > 1 else "")
     return (
         f'{result["gpu"]}, effort "{effort}", seeds: {told}, runs cut after {most_s} s: {kernels}.'
     )
