@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kt_lab.programs.affine import Affine
 from kt_lab.programs.c_lanes import across, laned
 from kt_lab.programs.c_math import PLUS_ERF, function_name
 from kt_lab.programs.c_scopes import is_local
@@ -68,8 +69,11 @@ class Statements:
 
     def offset(self, ref: Ref) -> str:
         """Returns the position of an element in its storage."""
-        buffer = self._program.buffer(ref.buffer)
-        return c_index(buffer.offset(ref.indices), wide=buffer.elements > 2**31 - 1)
+        return self.position(ref.buffer, self._form(ref))
+
+    def position(self, name: str, form: Affine) -> str:
+        """Returns a position in the storage of a buffer."""
+        return c_index(form, wide=self._program.buffer(name).elements > 2**31 - 1)
 
     def is_scalar(self, name: str) -> bool:
         """Tells whether a buffer is a variable of one element."""
@@ -112,7 +116,7 @@ class Statements:
             for ref in refs_of(expr)
         )
 
-    def _form(self, ref: Ref):
+    def _form(self, ref: Ref) -> Affine:
         return self._program.buffer(ref.buffer).offset(ref.indices)
 
     def _expr(self, expr: Expr, dtype: str, place: Place, rank: int = 0) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kt_lab.programs.access import accesses, home
+from kt_lab.programs.affine import Affine
 from kt_lab.programs.c_lanes import LANED
 from kt_lab.programs.ir import Address, Binary, Buffer, Call, Expr, Op, Program, Ref, Scope
 from kt_lab.programs.surgery import children, node_at, walk
@@ -85,6 +86,33 @@ def streamed(program: Program, address: Address) -> tuple[Ref, ...]:
         if buffer.place == "nt" and buffer.dtype == "f32" and whole and once:
             found.append(op.target)
     return tuple(found)
+
+
+def fetched_ahead(program: Program, address: Address) -> dict[str, Affine]:
+    """Returns what the next iteration around a streaming scope reads, of inputs that are ahead.
+
+    Rows are fetched that are as long as the scope and that a node before it reads: while results
+    leave, nothing else comes from memory. What it reads itself alone, the hardware sees coming.
+
+    Args:
+        program: That holds it.
+        address: The scope's.
+
+    Returns:
+        By input, where its next row begins.
+    """
+    outer, length = len(address) - 2, node_at(program, address).extent
+    found = {}
+    for access in accesses(program, address[:-1]) if outer >= 0 else ():
+        buffer = program.buffer(access.ref.buffer)
+        form = buffer.offset(access.ref.indices)
+        step, deeper = form.coefficient(outer), range(outer + 1, len(access.extents))
+        last = sum(abs(form.coefficient(d)) * (access.extents[d] - 1) for d in deeper)
+        before = access.address[: len(address)] < address
+        if buffer.place == "ahead" and step and before and last + 1 == length:
+            start = Affine(form.constant + step, form.coefficients[: outer + 1])
+            found[buffer.name] = start
+    return found
 
 
 def is_in_vectors(

@@ -45,6 +45,12 @@ class Draft:
         del self.moves[count:]
         return False
 
+    def would(self, steps: Callable[[], bool]) -> bool:
+        """Tells whether some moves would return true; changes nothing."""
+        met = []
+        self.attempt(lambda: met.append(steps()))
+        return met[0]
+
     def body(self, at: Address) -> tuple[Scope | Op, ...]:
         """Returns the nodes of a scope, or of the program for ()."""
         return children(self.program, at)

@@ -13,7 +13,8 @@ scopes, then stays in registers, and lanes are added by halves rather than one a
 The places: an in, an out and a heap tmp is a parameter, to be aligned to 64 bytes; a stack or reg
 tmp is a local variable of its home, a scalar when it has one element. An nt out is written past
 the caches, a line of 64 bytes at a time, by a v scope that holds operations only, has whole
-aligned lines and combines nothing; elsewhere, and without AVX-512 or clang, by plain stores.
+aligned lines and combines nothing; elsewhere, and without AVX-512 or clang, by plain stores. What
+the next iteration around such a scope reads of an ahead in is fetched there, a line for a line.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ from kt_lab.programs.c_ops import Place, Statements
 from kt_lab.programs.c_scopes import (
     LINE,
     combined,
+    fetched_ahead,
     is_in_vectors,
     is_local,
     local_homes,
@@ -221,6 +223,9 @@ class _Emitter:
         inner = replace(place, indent=place.indent + 1, lines=lines)
         for name in lines:
             yield f"{inner.tab}float kt_line_{name}[{LINE}] __attribute__((aligned({ALIGNMENT})));"
+        for name, start in fetched_ahead(self.program, address).items():
+            at = self.ops.position(name, start)
+            yield f"{inner.tab}__builtin_prefetch(&{c_name(name)}[{at} + {lane}]);"
         step = "++" if place.lane is None else " += KT_LANES"
         yield f"{inner.tab}{_pragma(LINE, place)}"
         run = f"int i{depth} = {lane}; i{depth} < {lane} + {LINE}; i{depth}{step}"

@@ -2,10 +2,11 @@
 
 What an engineer does by habit, in this order: fuse what shares data, write short sums out, hold
 tiles of contractions in registers, give long reductions several accumulators, keep temporaries
-close or compute them again, bring neighbours in memory innermost, divide once what is divided by
-one number all along, run in vectors, use threads where the work is worth it, and stream results
-past caches that they do not fit. Only legal moves are played, no operator is known by name, and
-nothing is measured.
+close or compute them again, bring inwards what shares a large input and innermost what are
+neighbours in memory, divide once what is divided by one number all along, run in vectors, use
+threads where the work is worth it, stream results past caches that they do not fit, and fetch the
+next row meanwhile. Only legal moves are played, no operator is known by name, and nothing is
+measured.
 """
 
 import math
@@ -17,14 +18,13 @@ from kt_lab.programs.moves.division import is_division
 from kt_lab.programs.moves.expansion import EXPANDED
 from kt_lab.programs.moves.inlining import parts_of
 from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
-from kt_lab.programs.storage_plan import cost, keep_close, recompute, reuse
+from kt_lab.programs.storage_plan import compute_again, cost, share, store, stream
 from kt_lab.programs.surgery import extents_above, node_at, ops, walk
 
 ACCUMULATORS = 4  # vectors of partial sums of a long reduction
 _LONG = 256  # iterations of a reduction that are worth them
 _CHUNK = 8192  # iterations of a flat loop that a thread takes at a time
 _UNROLLED = 64  # operations, and lanes of a vector, that are repeated in place of a loop
-_STREAMED = 16 << 20  # bytes of a result from which on it passes the caches by
 # Microseconds of one thread's work from which on it is worth to call the others, by how they wait.
 ASLEEP_US, AWAKE_US = 50.0, 10.0
 # Nanoseconds of one operation and one access in a vector loop, roughly.
@@ -44,8 +44,10 @@ def expert_schedule(program: Program, *, threads: int, region_us: float = ASLEEP
     fuse_all(draft)
     _expand(draft)
     _tile(draft, threads)
+    compute_again(draft)
     _accumulate(draft)
-    _store(draft, threads)
+    store(draft, threads)
+    share(draft)
     if threads > 1:
         _chunk(draft, threads, region_us)
     _turn_inwards(draft)
@@ -54,7 +56,7 @@ def expert_schedule(program: Program, *, threads: int, region_us: float = ASLEEP
     _unroll(draft)
     if threads > 1:
         _parallelise(draft, (), threads, region_us)
-    _stream(draft)
+    stream(draft)
     return draft.schedule
 
 
@@ -248,24 +250,6 @@ def _is_reduced(op: Op, depth: int) -> bool:
 def _is_heavy(scope: Scope) -> bool:
     """Whether a function takes longer than any reduction waits."""
     return any(isinstance(op, Op) and cost(op.expr) >= LANES for op in scope.body)
-
-
-# -- storage ----------------------------------------------------------------------------------
-
-
-def _store(draft: Draft, threads: int) -> None:
-    for name in [b.name for b in draft.program.of_kind("tmp") if b.place == "heap"]:
-        if name not in {b.name for b in draft.program.buffers}:
-            continue
-        settled = keep_close(draft, name) or recompute(draft, name)
-        if not settled and threads == 1:  # threads could not share it any more
-            reuse(draft, name)
-
-
-def _stream(draft: Draft) -> None:
-    for buffer in draft.program.of_kind("out"):
-        if buffer.bytes >= _STREAMED:
-            draft.play("place", (), buffer.name, "nt")
 
 
 # -- marks ------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def _work_of(op: Same, buffers: Same, above: tuple[tuple[int, str], ...]) -> tup
         buffer = named[ref.buffer]
         step = abs(buffer.offset(ref.indices).coefficient(len(above) - 1)) if above else 0
         strides[("fixed", "unit")[step] if step < 2 else "strided"] += runs
-        traffic += runs * (buffer.place in ("heap", "nt") and step > 0)
+        traffic += runs * (buffer.place in ("heap", "nt", "ahead") and step > 0)
     return runs, runs * _log(extent), shares, strides, traffic
 
 

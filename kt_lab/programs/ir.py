@@ -25,7 +25,7 @@ from kt_lab.programs.facts import PARTS, Same
 
 KINDS = ("in", "out", "tmp")
 DTYPES = {"f32": 4, "f64": 8}  # bytes of an element
-PLACES = {"in": ("heap",), "out": ("heap", "nt"), "tmp": ("heap", "stack", "reg")}
+PLACES = {"in": ("heap", "ahead"), "out": ("heap", "nt"), "tmp": ("heap", "stack", "reg")}
 UPDATES = ("=", "+=", "max=", "min=")
 OPERATORS = ("+", "-", "*", "/")
 # Arity of every function; select(c, a, b) is a where c > 0, b elsewhere.
@@ -62,7 +62,8 @@ class Buffer:
         kind: in (read only), out (a result) or tmp.
         dtype: f32 or f64.
         dims: At least one dimension; only those of a tmp may be reused.
-        place: heap; stack or reg for a tmp; nt (written by non-temporal stores) for an out.
+        place: heap; stack or reg for a tmp; nt (written by non-temporal stores) for an out; ahead
+            (what the next iteration reads is fetched while nt results are written) for an in.
     """
 
     name: str

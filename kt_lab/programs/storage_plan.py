@@ -1,13 +1,85 @@
-"""Where the expert pass keeps temporaries: as near and as small as is legal."""
+"""Where the expert pass keeps what a program touches: as near and as small as is legal."""
 
+from kt_lab.programs.c_scopes import fetched_ahead, streamed
 from kt_lab.programs.draft import Draft
-from kt_lab.programs.ir import Binary, Call, Expr, refs_of
+from kt_lab.programs.ir import Address, Binary, Call, Expr, Program, Scope, refs_of
+from kt_lab.programs.moves.base import scopes
 from kt_lab.programs.schedule import possible_moves
 from kt_lab.programs.surgery import ops
 
 # Of all local variables together: half of what C may have, `emit_c.STACK_BYTES`.
 _LOCAL_BYTES = 1 << 19
 _CHEAP = 2  # operations that computing something again may cost
+_FAR = 1 << 20  # bytes of an input that are gone from a core's cache before they are read again
+_STREAMED = 16 << 20  # bytes of a result from which on it passes the caches by
+_FETCHED = 8192  # elements of a row at most that is fetched while the one before is written
+
+
+def compute_again(draft: Draft) -> None:
+    """Computes cheap temporaries again that would not stay close, while their nests are whole."""
+    for name in _on_heap(draft):
+        if not draft.would(lambda name=name: keep_close(draft, name)):
+            recompute(draft, name)
+
+
+def store(draft: Draft, threads: int) -> None:
+    """Settles every temporary on the heap: close, or computed again, or at least small."""
+    for name in _on_heap(draft):
+        if name not in {b.name for b in draft.program.buffers}:
+            continue
+        settled = keep_close(draft, name) or recompute(draft, name)
+        if not settled and threads == 1:  # threads could not share it any more
+            reuse(draft, name)
+
+
+def share(draft: Draft) -> None:
+    """Brings the iterator inwards along which a large input is read again and again."""
+    for at, node in list(scopes(draft.program)):
+        inner = node.body[0]
+        nested = len(node.body) == 1 and isinstance(inner, Scope)
+        if nested and any(isinstance(child, Scope) for child in inner.body):
+            outer, own = _read_again(draft.program, at)
+            if outer >= _FAR and not own:
+                draft.play("interchange", at)
+
+
+def _read_again(program: Program, at: Address) -> tuple[int, int]:
+    """Returns the bytes of the inputs that move with one alone of a scope and its only child.
+
+    Those that the scope does not move, and those that the child does not.
+    """
+    pair, again = (len(at) - 1, len(at)), {}
+    for ref in (ref for _, op in ops(program, at) for ref in refs_of(op.expr)):
+        moves = tuple(any(i.coefficient(d) for i in ref.indices) for d in pair)
+        if program.buffer(ref.buffer).kind == "in":
+            again[ref.buffer, moves] = program.buffer(ref.buffer).bytes
+    return tuple(
+        sum(size for (_, moves), size in again.items() if moves == wanted)
+        for wanted in ((False, True), (True, False))
+    )
+
+
+def stream(draft: Draft) -> None:
+    """Writes large results past the caches; fetches the next rows of large inputs meanwhile."""
+    for buffer in draft.program.of_kind("out"):
+        if buffer.bytes >= _STREAMED:
+            draft.play("place", (), buffer.name, "nt")
+    for buffer in draft.program.of_kind("in"):
+        if buffer.bytes >= _STREAMED:
+            draft.attempt(lambda name=buffer.name: _fetch(draft, name))
+
+
+def _fetch(draft: Draft, name: str) -> bool:
+    """Fetches the rows of an input ahead; tells whether one does, and fits the first cache."""
+    if not draft.play("place", (), name, "ahead"):
+        return False
+    nodes = [(at, node) for at, node in scopes(draft.program) if streamed(draft.program, at)]
+    fetching = [node.extent for at, node in nodes if name in fetched_ahead(draft.program, at)]
+    return any(extent <= _FETCHED for extent in fetching)
+
+
+def _on_heap(draft: Draft) -> list[str]:
+    return [b.name for b in draft.program.of_kind("tmp") if b.place == "heap"]
 
 
 def keep_close(draft: Draft, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 kernel row_sum                       name
 in x f32 [8,16]                      buffers: kind name dtype [extents], :r a reused dimension;
-tmp s f32 [8:r] reg                  a tmp says its place, an out only when it is nt
+tmp s f32 [8:r] reg                  a tmp says its place, others only when it is not heap
 out z f32 [8]
 ---
 8:p                                  a scope: extent and mark; one bar per enclosing scope

@@ -55,6 +55,18 @@ out z f32 [16,64]
 | | | 32:v
 | | | | z[4*{0}+{2},32*{1}+{3}] = c[{0},{2},{1},{3}]
 """
+AHEAD = """kernel scaled
+in x f32 [6,48] ahead
+tmp m f32 [6:r] reg
+out z f32 [6,48] nt
+---
+6:p
+| m[{0}] = 1
+| 48:v
+| | m[{0}] max= x[{0},{1}]
+| 48:v
+| | z[{0},{1}] = x[{0},{1}] / m[{0}]
+"""
 # What becomes of `in x f32 [96]` and the temporaries in the header, to `out z f32 [96]`.
 RIGHT = {
     "a scalar for each lane": (
@@ -177,6 +189,32 @@ def test_every_operator_starts_right_in_every_case(operator, single):
         inputs = operator.inputs(operator.tiny, case=case)
         found = run_program(program, inputs, bench=single)
         assert error(found, operator.expected(inputs)) < tolerance, case
+
+
+def test_the_next_row_is_fetched_where_one_is_streamed(bench):
+    program = parse(AHEAD)
+    assert to_text(program) == AHEAD
+    assert same_as_interpreted(program, bench) < 1e-6
+    source = emit_c(program)
+    line = source.index("float kt_line_z")
+    assert line < source.index("__builtin_prefetch(&x[48 * i0 + 48 + kt_1]);")
+    assert source.count("__builtin_prefetch") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("z f32 [6,48] nt", "z f32 [6,48]"),
+        ("x f32 [6,48] ahead", "x f32 [6,48]"),
+        ("max= x[{0},{1}]", "max= x[0,{1}]"),
+        ("| 48:v\n| | m[{0}] max= x[{0},{1}]", "| 16:v\n| | m[{0}] max= x[{0},{1}]"),
+        ("| 48:v\n| | m[{0}] max= x[{0},{1}]\n", ""),
+    ],
+    ids=["not streamed", "not ahead", "the same row", "a shorter row", "read but once"],
+)
+def test_nothing_is_fetched_where_no_row_comes_next(old, new):
+    assert old in AHEAD
+    assert "__builtin_prefetch" not in emit_c(parse(AHEAD.replace(old, new)))
 
 
 def test_equal_text_gives_the_same_bytes_without_headers():

@@ -187,6 +187,35 @@ def test_large_results_are_streamed_and_small_ones_are_not():
     assert made("multiply", small.extents).buffer("z").place == "heap"
 
 
+@pytest.mark.parametrize("name", ["softmax", "attention_scores", "layer_norm", "rms_norm"])
+def test_the_next_row_of_a_large_input_is_fetched_while_one_is_streamed(name):
+    small, large = get_operator(name).workloads[:2]
+    program = made(name, large.extents)
+    assert program.buffer("x").place == "ahead"
+    assert emit_c(program).count("__builtin_prefetch(&x[") == 1
+    assert made(name, small.extents).buffer("x").place == "heap"
+
+
+def test_a_row_that_the_first_cache_does_not_hold_is_not_fetched():
+    rows = {"rows": 64, "cols": 1 << 17}
+    assert "nt" in expert_schedule(get_operator("softmax").program(rows), threads=1)
+    assert "ahead" not in expert_schedule(get_operator("softmax").program(rows), threads=1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_too_large_to_stay_close_is_computed_again_for_each_reader(threads):
+    small, large = get_operator("batch_norm_training").workloads[:2]
+    assert "d" not in {b.name for b in made("batch_norm_training", large.extents).buffers}
+    kept = made("batch_norm_training", small.extents, threads=threads)
+    assert kept.buffer("d").place == "stack"
+
+
+@pytest.mark.parametrize(("keys", "outermost"), [(1024, 1024), (64, 12)])
+def test_heads_share_a_row_of_a_mask_that_no_cache_keeps(keys, outermost):
+    program = made("attention_scores", {"heads": 12, "queries": 1024, "keys": keys})
+    assert program.body[0].extent == outermost
+
+
 def test_what_it_cannot_tile_is_left_as_it_is():
     # the accumulators are a result, which no register can stand for
     start = parse(PLAIN_PRODUCT.replace("$k", "8").replace("$n", "32"))

@@ -6,7 +6,7 @@ from kt_lab.errors import ProgramError
 from kt_lab.programs.moves import Move
 from kt_lab.programs.moves.storage import LIMITS
 from kt_lab.programs.operators import get_operator
-from kt_lab.programs.schedule import apply_move, legal_moves, possible_moves, replay
+from kt_lab.programs.schedule import apply_move, inverse, legal_moves, possible_moves, replay
 from kt_lab.programs.surgery import canonical
 from kt_lab.programs.text import op_text, parse, to_text
 from tests.programs.refusals import check_inverse, check_limited, check_refused, deviation
@@ -173,6 +173,12 @@ def test_only_results_are_stored_past_the_caches():
     program = canonical(parse(FUSED.format(mark="")))
     assert check_inverse(program, Move.parse("place z nt")).buffer("z").place == "nt"
     assert not any(m.arguments == ("x", "nt") for m in possible_moves(program, "place"))
+    ahead = Move.parse("place x ahead")
+    assert ahead not in possible_moves(program, "place")  # nothing is stored past the caches
+    streamed = apply_move(program, Move.parse("place z nt"))
+    assert check_inverse(streamed, ahead).buffer("x").place == "ahead"
+    kept = apply_move(apply_move(streamed, ahead), Move.parse("place z heap"))
+    assert inverse(kept, Move.parse("place x heap")) is None
     summed = FUSED.replace("| z[{{0}}] = a[{{0}}] + 1", "| z[{{0}}] += a[{{0}}]").format(mark="")
     assert not any("nt" in m.arguments for m in possible_moves(parse(summed), "place"))
 

@@ -170,12 +170,19 @@ def _swap_dims(program: Program, move: Move) -> Program:
 def _find_places(program: Program) -> Iterator[Move]:
     for buffer in program.buffers:
         for place in PLACES[buffer.kind]:
-            if place != buffer.place and (place != "nt" or _is_result_only(program, buffer.name)):
+            if place != buffer.place and _has_use(program, buffer.name, place):
                 yield Move("place", (), (buffer.name, place))
 
 
-def _is_result_only(program: Program, name: str) -> bool:
-    return all(a.kind == "=" for a in accesses(program) if a.ref.buffer == name)
+def _has_use(program: Program, name: str, place: str) -> bool:
+    if place == "ahead":  # it is fetched while results are streamed
+        return any(b.place == "nt" for b in program.buffers)
+    return place != "nt" or all(a.kind == "=" for a in accesses(program) if a.ref.buffer == name)
+
+
+def _placed_back(program: Program, move: Move) -> Move | None:
+    back = Move("place", (), (move.arguments[0], _buffer(program, move).place))
+    return back if back in _find_places(_place(program, move)) else None
 
 
 def _place(program: Program, move: Move) -> Program:
@@ -268,7 +275,8 @@ KINDS = (
     ),
     Kind(
         "place",
-        "Moves a temporary to heap, stack or reg, or stores a result past the caches (nt).",
+        "Moves a temporary to heap, stack or reg, stores a result past the caches (nt), or "
+        "meanwhile fetches what the next iteration reads of an input (ahead).",
         (
             _of_itself(
                 "covered",
@@ -284,6 +292,6 @@ KINDS = (
         ),
         _find_places,
         _place,
-        lambda program, move: Move("place", (), (move.arguments[0], _buffer(program, move).place)),
+        _placed_back,
     ),
 )
