@@ -9,6 +9,7 @@ from kt_lab.programs.ir import Address, Binary, Buffer, Call, Expr, Op, Program,
 from kt_lab.programs.surgery import children, node_at, walk
 
 LINE = 16  # f32 elements of one non-temporal store, 64 bytes
+_FURTHER = 64 * LINE  # elements that are computed while one comes from memory, and more
 
 Locals = Mapping[Address, list[Buffer]]
 
@@ -89,17 +90,23 @@ def streamed(program: Program, address: Address) -> tuple[Ref, ...]:
 
 
 def fetched_ahead(program: Program, address: Address) -> dict[str, Affine]:
-    """Returns what the next iteration around a streaming scope reads, of inputs that are ahead.
-
-    Rows are fetched that are as long as the scope and that a node before it reads: while results
-    leave, nothing else comes from memory. What it reads itself alone, the hardware sees coming.
+    """Returns what a streaming scope fetches of inputs that are ahead, a line for each it writes.
 
     Args:
         program: That holds it.
         address: The scope's.
 
     Returns:
-        By input, where its next row begins.
+        By input, where its line is that goes with the first that is written.
+    """
+    return further_on(program, address) | next_rows(program, address)
+
+
+def next_rows(program: Program, address: Address) -> dict[str, Affine]:
+    """Returns where the rows begin that the next iteration round a streaming scope will read.
+
+    Rows as long as the scope, which a node before it reads: while results leave, nothing else
+    comes from memory.
     """
     outer, length = len(address) - 2, node_at(program, address).extent
     found = {}
@@ -110,8 +117,18 @@ def fetched_ahead(program: Program, address: Address) -> dict[str, Affine]:
         last = sum(abs(form.coefficient(d)) * (access.extents[d] - 1) for d in deeper)
         before = access.address[: len(address)] < address
         if buffer.place == "ahead" and step and before and last + 1 == length:
-            start = Affine(form.constant + step, form.coefficients[: outer + 1])
-            found[buffer.name] = start
+            found[buffer.name] = Affine(form.constant + step, form.coefficients[: outer + 1])
+    return found
+
+
+def further_on(program: Program, address: Address) -> dict[str, Affine]:
+    """Returns what a streaming scope reads itself, some lines further on."""
+    depth, found = len(address) - 1, {}
+    for access in accesses(program, address):
+        buffer = program.buffer(access.ref.buffer)
+        form = buffer.offset(access.ref.indices)
+        if buffer.place == "ahead" and form.coefficient(depth) == 1:
+            found[buffer.name] = form.plus(Affine.iterator(depth, -1)).plus(_FURTHER)
     return found
 
 

@@ -13,8 +13,9 @@ scopes, then stays in registers, and lanes are added by halves rather than one a
 The places: an in, an out and a heap tmp is a parameter, to be aligned to 64 bytes; a stack or reg
 tmp is a local variable of its home, a scalar when it has one element. An nt out is written past
 the caches, a line of 64 bytes at a time, by a v scope that holds operations only, has whole
-aligned lines and combines nothing; elsewhere, and without AVX-512 or clang, by plain stores. What
-the next iteration around such a scope reads of an ahead in is fetched there, a line for a line.
+aligned lines and combines nothing; elsewhere, and without AVX-512 or clang, by plain stores. Such
+a scope fetches of an ahead in, a line for a line, what the next iteration round it will read, or
+what it reads itself further on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

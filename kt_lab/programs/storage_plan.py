@@ -1,6 +1,6 @@
 """Where the expert pass keeps what a program touches: as near and as small as is legal."""
 
-from kt_lab.programs.c_scopes import fetched_ahead, streamed
+from kt_lab.programs.c_scopes import further_on, next_rows, streamed
 from kt_lab.programs.draft import Draft
 from kt_lab.programs.ir import Address, Binary, Call, Expr, Program, Scope, refs_of
 from kt_lab.programs.moves.base import scopes
@@ -13,6 +13,7 @@ _CHEAP = 2  # operations that computing something again may cost
 _FAR = 1 << 20  # bytes of an input that are gone from a core's cache before they are read again
 _STREAMED = 16 << 20  # bytes of a result from which on it passes the caches by
 _FETCHED = 8192  # elements of a row at most that is fetched while the one before is written
+_MUCH = 16  # operations on an element, a function
 
 
 def compute_again(draft: Draft) -> None:
@@ -70,12 +71,21 @@ def stream(draft: Draft) -> None:
 
 
 def _fetch(draft: Draft, name: str) -> bool:
-    """Fetches the rows of an input ahead; tells whether one does, and fits the first cache."""
+    """Fetches an input ahead; tells whether it is worth it.
+
+    It is for rows that fit the first cache, and where much is computed of what is read but once:
+    other streams the hardware keeps up with.
+    """
     if not draft.play("place", (), name, "ahead"):
         return False
-    nodes = [(at, node) for at, node in scopes(draft.program) if streamed(draft.program, at)]
-    fetching = [node.extent for at, node in nodes if name in fetched_ahead(draft.program, at)]
-    return any(extent <= _FETCHED for extent in fetching)
+    for at, node in scopes(draft.program):
+        if streamed(draft.program, at):
+            much = any(cost(op.expr) >= _MUCH for op in node.body)
+            if name in next_rows(draft.program, at):
+                return node.extent <= _FETCHED
+            if name in further_on(draft.program, at):
+                return much
+    return False
 
 
 def _on_heap(draft: Draft) -> list[str]:

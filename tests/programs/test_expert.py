@@ -196,6 +196,15 @@ def test_the_next_row_of_a_large_input_is_fetched_while_one_is_streamed(name):
     assert made(name, small.extents).buffer("x").place == "heap"
 
 
+@pytest.mark.parametrize(
+    ("name", "place"), [("bias_gelu", "ahead"), ("multiply", "heap"), ("batch_norm", "heap")]
+)
+def test_a_stream_is_fetched_further_on_where_much_is_computed_of_it(name, place):
+    program = made(name, get_operator(name).workloads[1].extents)
+    assert program.buffer("z").place == "nt"
+    assert program.buffer("x").place == place
+
+
 def test_a_row_that_the_first_cache_does_not_hold_is_not_fetched():
     rows = {"rows": 64, "cols": 1 << 17}
     assert "nt" in expert_schedule(get_operator("softmax").program(rows), threads=1)

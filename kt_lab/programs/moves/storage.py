@@ -276,7 +276,7 @@ KINDS = (
     Kind(
         "place",
         "Moves a temporary to heap, stack or reg, stores a result past the caches (nt), or "
-        "meanwhile fetches what the next iteration reads of an input (ahead).",
+        "meanwhile fetches what will be read of an input (ahead).",
         (
             _of_itself(
                 "covered",
