@@ -41,6 +41,7 @@ def dojo_block(
     on_gpu: Mapping[str, Any] | None = None,
     encoders: Mapping[str, Any] | None = None,
     longer: Mapping[str, Any] | None = None,
+    elsewhere: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns RESULTS.md's block of programs as Markdown.
 
@@ -53,9 +54,11 @@ def dojo_block(
         on_gpu: That of `kt-lab evidence triton_programs`, or None.
         encoders: That of `kt-lab evidence learners --parts encoders`, or None.
         longer: That of `kt-lab evidence tvm` with more trials than `beside_tvm`, or None.
+        elsewhere: That of `kt-lab evidence tvm` on another CPU, or None.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
     parts += [_tvm(beside_tvm)] if beside_tvm else []
+    parts += [_elsewhere(elsewhere)] if elsewhere else []
     parts += [longer_lines(beside_tvm, longer)] if beside_tvm and longer else []
     parts += [published_lines(beside_tvm, on_gpu)] if beside_tvm else []
     parts += [_players(players)] if players else []
@@ -134,6 +137,23 @@ def _tvm(result: Mapping[str, Any]) -> str:
     ]
     heads = ["latency ratio to tuned TVM", "threads", "operators", "geomean [95 %]", "lost"]
     return "\n\n".join([said, grid(heads, means), _tvm_rows(result)])
+
+
+def _elsewhere(result: Mapping[str, Any]) -> str:
+    """Tells the means of the best program on another CPU, and its rows."""
+    called = {row["tuning"].get("target", {}).get("mcpu") for row in result["rows"]}
+    means = [m for m in result["means"] if m["reference"] == TUNED and m["path"] == "best"]
+    told = "; ".join(
+        f"{m['ratio']:.2f} [{m['low']:.2f}, {m['high']:.2f}] on {counted(m['threads'], 'thread')}"
+        f", {m['losses']} of {m['workloads']} lost"
+        for m in means
+        if m["group"] == "all"
+    )
+    cpu = f"{result['provenance']['cpu']} ({', '.join(filter(None, called))} as LLVM calls it)"
+    sizes = " and ".join(dict.fromkeys(row["size"] for row in result["rows"]))
+    said = f"On another CPU, {cpu}, of {sizes} size, `best` over tuned TVM: {told}."
+    said += f" {_without(result)}"
+    return f"{said}\n\n{_tvm_rows(result)}"
 
 
 def _choice(result: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from kt_lab.studies import load_field, load_tuned
 FRONT, RESULTS, DATA = "README.md", "notebooks/RESULTS.md", "data/README.md"
 _COLD = ("cold", "cold-unseen", "cold-older", "cold-h100", "foreign", "exhausted")
 _DOJO = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
-_DOJO += ("learners-encoders", "tvm-256")
+_DOJO += ("learners-encoders", "tvm-256", "tvm-xeon")
 
 Marks = tuple[str, str]
 

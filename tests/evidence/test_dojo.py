@@ -303,6 +303,12 @@ def test_the_page_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
     assert "| Arm CPU (GH200), geomean over TVM | 13.65 | not reproduced: no Arm CPU |" in text
     assert "| multiply on an MI300A, over PyTorch | 1.62 | not reproduced |" in text
     assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
+    row["tuning"] |= {"target": {"mcpu": "lake"}}
+    text = dojo_block(None, None, elsewhere=result)
+    size = f"of {row['size']} size"
+    assert f"On another CPU, a CPU (lake as LLVM calls it), {size}, `best` over" in text
+    assert "0.25 [0.25, 0.25] on 1 thread, 0 of 1 lost." in text
+    assert "| `softmax/1` | 1 | 1.5 |" in text
     other = row | {"workload": "softmax/2", "paths": dict(row["paths"])}
     other["paths"]["best"] = row["paths"]["best"] | {"min_us": 2.0}
     text = dojo_block(None, None, None, result | {"rows": [row, other]})
