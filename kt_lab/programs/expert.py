@@ -18,7 +18,14 @@ from kt_lab.programs.moves.division import is_division
 from kt_lab.programs.moves.expansion import EXPANDED
 from kt_lab.programs.moves.inlining import parts_of
 from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
-from kt_lab.programs.storage_plan import compute_again, cost, share, store, stream
+from kt_lab.programs.storage_plan import (
+    compute_again,
+    cost,
+    is_heavy,
+    share,
+    store,
+    stream,
+)
 from kt_lab.programs.surgery import extents_above, node_at, ops, walk
 
 ACCUMULATORS = 4  # vectors of partial sums of a long reduction
@@ -213,7 +220,7 @@ def _accumulate(draft: Draft) -> None:
     width = ACCUMULATORS * LANES
     for at, node in reversed(list(scopes(draft.program))):
         flat = all(isinstance(op, Op) for op in node.body)
-        if not flat or node.extent < _LONG or node.extent % width or _is_heavy(node):
+        if not flat or node.extent < _LONG or node.extent % width or is_heavy(node):
             continue
         sums = [k for k, op in enumerate(node.body) if _is_reduced(op, len(at) - 1)]
         if sums:
@@ -245,11 +252,6 @@ def _split_sum(draft: Draft, at: Address, kept: int) -> bool:
 
 def _is_reduced(op: Op, depth: int) -> bool:
     return op.kind != "=" and not any(i.coefficient(depth) for i in op.target.indices)
-
-
-def _is_heavy(scope: Scope) -> bool:
-    """Whether a function takes longer than any reduction waits."""
-    return any(isinstance(op, Op) and cost(op.expr) >= LANES for op in scope.body)
 
 
 # -- marks ------------------------------------------------------------------------------------

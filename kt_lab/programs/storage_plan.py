@@ -2,7 +2,7 @@
 
 from kt_lab.programs.c_scopes import further_on, next_rows, streamed
 from kt_lab.programs.draft import Draft
-from kt_lab.programs.ir import Address, Binary, Call, Expr, Program, Scope, refs_of
+from kt_lab.programs.ir import Address, Binary, Call, Expr, Op, Program, Scope, refs_of
 from kt_lab.programs.moves.base import scopes
 from kt_lab.programs.schedule import possible_moves
 from kt_lab.programs.surgery import ops
@@ -13,7 +13,7 @@ _CHEAP = 2  # operations that computing something again may cost
 _FAR = 1 << 20  # bytes of an input that are gone from a core's cache before they are read again
 _STREAMED = 16 << 20  # bytes of a result from which on it passes the caches by
 _FETCHED = 8192  # elements of a row at most that is fetched while the one before is written
-_MUCH = 16  # operations on an element, a function
+_HEAVY = 16  # operations that a function counts as
 
 
 def compute_again(draft: Draft) -> None:
@@ -80,11 +80,10 @@ def _fetch(draft: Draft, name: str) -> bool:
         return False
     for at, node in scopes(draft.program):
         if streamed(draft.program, at):
-            much = any(cost(op.expr) >= _MUCH for op in node.body)
             if name in next_rows(draft.program, at):
                 return node.extent <= _FETCHED
             if name in further_on(draft.program, at):
-                return much
+                return is_heavy(node)
     return False
 
 
@@ -153,6 +152,11 @@ def cost(expr: Expr) -> float:
         own = 1 if expr.fn in ("max", "min", "abs", "neg", "select") else 16
         return own + sum(map(cost, expr.args))
     return 0
+
+
+def is_heavy(scope: Scope) -> bool:
+    """Tells whether an operation of a scope takes as long as a function, longer than waits do."""
+    return any(isinstance(op, Op) and cost(op.expr) >= _HEAVY for op in scope.body)
 
 
 def reuse(draft: Draft, name: str) -> None:
