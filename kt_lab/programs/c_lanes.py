@@ -69,26 +69,14 @@ static inline f32_lanes KT_SWAPPED(f32_lanes x, int n)
 # infinite and here gives 0 where x is small; NaN is not. For numbers below 2^-126 it takes twenty
 # times as long. Elsewhere the edges are where it begins: 2^(n-1) is 0 at the least x, and what
 # comes of the largest is infinite.
-_EXP = """#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512F__)
-static inline f32_lanes f32_lanes_exp(f32_lanes x)
+_EXP = """static inline f32_lanes f32_lanes_exp(f32_lanes x)
 {
-    f32_lanes n = (x * 1.44269502f + 12582912.0f) - 12582912.0f;
-    f32_lanes r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
-    f32_lanes p = KT_ALL(0.00138146021f);
-    p = p * r + 0.00836871545f;
-    p = p * r + 0.0416683879f;
-    p = p * r + 0.166665206f;
-    p = p * r + 0.499999934f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    unsigned short kept = __builtin_ia32_cmpps512_mask(x, KT_ALL(-86.9f), 0x16, -1, 4);
-    return __builtin_ia32_scalefps512_mask(p, n, KT_ALL(0.0f), kept, 4);
-}
+#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512F__)
+#define KT_SCALED
 #else
-static inline f32_lanes f32_lanes_exp(f32_lanes x)
-{
     x = KT_MAX(KT_ALL(-87.34f), x);
     x = KT_MIN(KT_ALL(89.0f), x);
+#endif
     f32_lanes scale = x * 1.44269502f + 12582912.0f;
     f32_lanes n = scale - 12582912.0f;
     f32_lanes r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
@@ -97,11 +85,17 @@ static inline f32_lanes f32_lanes_exp(f32_lanes x)
     p = p * r + 0.0416683879f;
     p = p * r + 0.166665206f;
     p = p * r + 0.499999934f;
+#if defined(KT_SCALED)
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    unsigned short kept = __builtin_ia32_cmpps512_mask(x, KT_ALL(-86.9f), 0x16, -1, 4);
+    return __builtin_ia32_scalefps512_mask(p, n, KT_ALL(0.0f), kept, 4);
+#else
     p = p * (r * r) + r;
     scale = (f32_lanes)(((i32_lanes)scale + 126) << 23);
     return (2.0f * p + 2.0f) * scale;
-}
 #endif
+}
 """
 _ACROSS = {"+=": "sum", "max=": "most", "min=": "least"}
 # In C a compiler of our day has no ?: of vectors.
