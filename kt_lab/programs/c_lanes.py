@@ -66,7 +66,7 @@ static inline f32_lanes KT_SWAPPED(f32_lanes x, int n)
 #endif
 """
 # As f32_exp is, but for its edges. AVX-512 has an instruction for p 2^n, which knows what is
-# infinite and here gives 0 where x is small; NaN is not. For numbers below 2^-126 it takes twenty
+# infinite and here gives 0 where x is small; NaN is not. Numbers below 2^-126 would take it many
 # times as long. Elsewhere the edges are where it begins: 2^(n-1) is 0 at the least x, and what
 # comes of the largest is infinite.
 _EXP = """static inline f32_lanes f32_lanes_exp(f32_lanes x)
