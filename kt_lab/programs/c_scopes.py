@@ -1,8 +1,10 @@
 """What the accesses of a scope allow the C to do: which buffers go in, which lanes combine."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
 
-from kt_lab.programs.access import accesses, home
+from kt_lab.programs.access import Access, accesses, home
 from kt_lab.programs.affine import Affine
 from kt_lab.programs.c_lanes import LANED
 from kt_lab.programs.ir import Address, Binary, Buffer, Call, Expr, Op, Program, Ref, Scope
@@ -10,8 +12,25 @@ from kt_lab.programs.surgery import children, node_at, walk
 
 LINE = 16  # f32 elements of one non-temporal store, 64 bytes
 _FURTHER = 64 * LINE  # elements that are computed while one comes from memory, and more
+_AHEAD = 2048 * LINE  # elements of a tile that are fetched while others are computed with
+_USES = 4  # of a line in its tile, from which on memory would wait for the computing
 
 Locals = Mapping[Address, list[Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A line of an input that is fetched before a scope.
+
+    Attributes:
+        buffer: The input.
+        start: Where the line is.
+        when: Conditions, which each line of a tile meets once.
+    """
+
+    buffer: str
+    start: Affine
+    when: tuple[str, ...]
 
 
 def is_local(buffer: Buffer) -> bool:
@@ -130,6 +149,46 @@ def further_on(program: Program, address: Address) -> dict[str, Affine]:
         if buffer.place == "ahead" and form.coefficient(depth) == 1:
             found[buffer.name] = form.plus(Affine.iterator(depth, -1)).plus(_FURTHER)
     return found
+
+
+def tiles_ahead(program: Program, address: Address) -> list[Fetch]:
+    """Returns what a vector scope can fetch of inputs for later tiles while it computes with one.
+
+    Of large inputs whose lines a tile uses several times: meanwhile nothing else comes from
+    memory. A tile that is gone through again and again fetches a part of the later one each time.
+    """
+    scope = node_at(program, address)
+    large = {b.name for b in program.of_kind("in") if b.elements >= 2 * _AHEAD}
+    if scope.mark != "v" or scope.extent != LINE or not large:
+        return []
+    read = (a for a in accesses(program, address) if a.ref.buffer in large)
+    found = (_tile_ahead(program, address, a) for a in read)
+    return list({fetch.buffer: fetch for fetch in found if fetch}.values())
+
+
+def _tile_ahead(program: Program, address: Address, access: Access) -> Fetch | None:
+    depth, extents = len(address) - 1, access.extents
+    buffer = program.buffer(access.ref.buffer)
+    form = buffer.offset(access.ref.indices)
+    moving = [d for d in range(depth) if form.coefficient(d)]
+    reach = {d: LINE * prod(extents[k] for k in moving if k >= d) for d in moving}
+    far = [d for d in moving if reach[d] >= 2 * _AHEAD]
+    if form.coefficient(depth) != 1 or not far:
+        return None
+    tiles = far[-1]
+    still = [d for d in range(tiles + 1, depth) if d not in moving]
+    if prod(extents[d] for d in still) < _USES:
+        return None
+    unrolled = [d for d in range(depth) if node_at(program, address[: d + 1]).mark.startswith("u")]
+    when = [f"i{d} == 0" for d in still if d in unrolled]
+    for d in (d for d in still if d not in unrolled):
+        parts = [k for k in moving if k in unrolled and extents[k] % extents[d] == 0]
+        if len(when) + 1 != len(still) or not parts:
+            return None
+        when.append(f"i{parts[-1]} % {extents[d]} == i{d}")
+    steps = -(-_AHEAD * extents[tiles] // reach[tiles])
+    start = form.plus(Affine.iterator(depth, -1)).plus(steps * form.coefficient(tiles))
+    return Fetch(buffer.name, start, tuple(when))
 
 
 def is_in_vectors(

@@ -15,7 +15,8 @@ tmp is a local variable of its home, a scalar when it has one element. An nt out
 the caches, a line of 64 bytes at a time, by a v scope that holds operations only, has whole
 aligned lines and combines nothing; elsewhere, and without AVX-512 or clang, by plain stores. Such
 a scope fetches of an ahead in, a line for a line, what the next iteration round it will read, or
-what it reads itself further on.
+what it reads itself further on; the v scope of a tile, of which each line is used several times,
+fetches lines of a later tile.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +36,7 @@ from kt_lab.programs.c_scopes import (
     parallel_scopes,
     reached,
     streamed,
+    tiles_ahead,
 )
 from kt_lab.programs.c_text import (
     STREAMING,
@@ -187,8 +189,17 @@ class _Emitter:
         elif shared:
             yield from self._combining_scope(scope, address, place, shared)
         else:
+            yield from self._fetches(address, place)
             yield f"{place.tab}{_pragma(scope.extent, place)}"
             yield from self._loop(scope, address, place)
+
+    def _fetches(self, address: Address, place: Place) -> Iterator[str]:
+        for fetch in tiles_ahead(self.program, address):
+            if self.program.buffer(fetch.buffer).place != "ahead":
+                continue
+            at = self.ops.position(fetch.buffer, fetch.start)
+            yield f"{place.tab}if ({' && '.join(fetch.when)})"
+            yield f"{place.tab}    __builtin_prefetch(&{c_name(fetch.buffer)}[{at}], 0, 2);"
 
     def _combining_scope(
         self, scope: Scope, address: Address, place: Place, shared: Mapping[Ref, str]

@@ -63,7 +63,7 @@ class Buffer:
         dtype: f32 or f64.
         dims: At least one dimension; only those of a tmp may be reused.
         place: heap; stack or reg for a tmp; nt (written by non-temporal stores) for an out; ahead
-            (fetched, before it is read, while nt results are written) for an in.
+            (fetched, before it is read, while nt results are written or a tile is used) for an in.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Where the expert pass keeps what a program touches: as near and as small as is legal."""
 
-from kt_lab.programs.c_scopes import further_on, next_rows, streamed
+from kt_lab.programs.c_scopes import further_on, next_rows, streamed, tiles_ahead
 from kt_lab.programs.draft import Draft
 from kt_lab.programs.ir import Address, Binary, Call, Expr, Op, Program, Scope, refs_of
 from kt_lab.programs.moves.base import scopes
@@ -73,12 +73,14 @@ def stream(draft: Draft) -> None:
 def _fetch(draft: Draft, name: str) -> bool:
     """Fetches an input ahead; tells whether it is worth it.
 
-    It is for rows that fit the first cache, and where much is computed of what is read but once:
-    other streams the hardware keeps up with.
+    It is for tiles that are used several times, for rows that fit the first cache, and where much
+    is computed of what is read but once: other streams the hardware keeps up with.
     """
     if not draft.play("place", (), name, "ahead"):
         return False
     for at, node in scopes(draft.program):
+        if any(fetch.buffer == name for fetch in tiles_ahead(draft.program, at)):
+            return True
         if streamed(draft.program, at):
             if name in next_rows(draft.program, at):
                 return node.extent <= _FETCHED

@@ -2,6 +2,7 @@
 
 import math
 import platform
+import re
 import subprocess
 from dataclasses import replace
 
@@ -68,6 +69,29 @@ out z f32 [6,48] nt
 | | m[{0}] max= x[{0},{1}]
 | 48:v
 | | z[{0},{1}] = x[{0},{1}] / m[{0}]
+"""
+WEIGHTED = """kernel product
+in x f32 [8,1024]
+in w f32 [64,1024] ahead
+tmp c f32 [8,64,16]
+out z f32 [8,64]
+---
+8
+| 64
+| | 16:v
+| | | c[{0},{1},{2}] = 0
+16
+| 2
+| | 64
+| | | 4:u
+| | | | 4:u
+| | | | | 16:v
+| | | | | | c[4*{1}+{3},4*{0}+{4},{5}] += x[4*{1}+{3},16*{2}+{5}] * w[4*{0}+{4},16*{2}+{5}]
+8
+| 64
+| | z[{0},{1}] = 0
+| | 16
+| | | z[{0},{1}] += c[{0},{1},{2}]
 """
 # What becomes of `in x f32 [96]` and the temporaries in the header, to `out z f32 [96]`.
 RIGHT = {
@@ -201,6 +225,40 @@ def test_the_next_row_is_fetched_where_one_is_streamed(bench):
     line = source.index("float kt_line_z")
     assert line < source.index("__builtin_prefetch(&x[48 * i0 + 48 + kt_1]);")
     assert source.count("__builtin_prefetch") == 1
+
+
+def test_a_tile_that_is_used_again_and_again_fetches_each_line_of_a_later_one_once(bench):
+    source = emit_c(parse(WEIGHTED))
+    found = re.search(r"if \((.*)\)\n *__builtin_prefetch\(&w\[(.*)\], 0, 2\);", source)
+    when, at = found[1].replace("&&", "and"), found[2]
+    loops = [{f"i{d}": n for d, n in enumerate(at)} for at in np.ndindex(16, 2, 64, 4, 4)]
+    fetched = [eval(at, {}, i) for i in loops if eval(when, {}, i)]
+    assert sorted(fetched) == list(range(32 * 1024, 96 * 1024, 16))
+    weights = np.arange(64, dtype="f4").repeat(1024).reshape(64, 1024)
+    inputs = {"x": np.ones((8, 1024), "f4"), "w": weights}
+    sums = run_program(parse(WEIGHTED), inputs, bench=bench)["z"]
+    assert (sums == 1024 * np.arange(64)).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("w f32 [64,1024] ahead", "w f32 [64,1024]"),
+        ("16:v\n| | | | | | c", "16\n| | | | | | c"),
+        ("| | | | 4:u\n| | | | | 16:v", "| | | | 3:u\n| | | | | 16:v"),
+        ("16\n| 2\n| | 64\n| | | 4:u", "16\n| 1\n| | 64\n| | | 2:u"),
+    ],
+    ids=["not ahead", "no vectors", "passes that share no lines", "used but twice"],
+)
+def test_no_other_tile_fetches(old, new):
+    assert old in WEIGHTED
+    assert "__builtin_prefetch" in emit_c(parse(WEIGHTED))
+    assert "__builtin_prefetch" not in emit_c(parse(WEIGHTED.replace(old, new)))
+
+
+def test_a_small_input_is_not_fetched():
+    small = WEIGHTED.replace("1024]", "512]").replace("| | 64\n| | | 4", "| | 32\n| | | 4")
+    assert "__builtin_prefetch" not in emit_c(parse(small))
 
 
 @pytest.mark.parametrize(

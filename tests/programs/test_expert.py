@@ -205,6 +205,16 @@ def test_a_stream_is_fetched_further_on_where_much_is_computed_of_it(name, place
     assert program.buffer("x").place == place
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("name", "weights"), [("matmul", "b"), ("linear_relu", "w")])
+def test_large_weights_are_fetched_tiles_ahead(name, weights, threads):
+    small, large = get_operator(name).workloads[:2]
+    program = made(name, large.extents, threads=threads)
+    assert program.buffer(weights).place == "ahead"
+    assert emit_c(program).count(f"__builtin_prefetch(&{weights}[") == 1
+    assert "ahead" not in {b.place for b in made(name, small.extents, threads=threads).buffers}
+
+
 def test_a_row_that_the_first_cache_does_not_hold_is_not_fetched():
     rows = {"rows": 64, "cols": 1 << 17}
     assert "nt" in expert_schedule(get_operator("softmax").program(rows), threads=1)

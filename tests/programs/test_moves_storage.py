@@ -3,6 +3,7 @@
 import pytest
 
 from kt_lab.errors import ProgramError
+from kt_lab.programs.expert import expert_schedule
 from kt_lab.programs.moves import Move
 from kt_lab.programs.moves.storage import LIMITS
 from kt_lab.programs.operators import get_operator
@@ -181,6 +182,19 @@ def test_only_results_are_stored_past_the_caches():
     assert inverse(kept, Move.parse("place x heap")) is None
     summed = FUSED.replace("| z[{{0}}] = a[{{0}}] + 1", "| z[{{0}}] += a[{{0}}]").format(mark="")
     assert not any("nt" in m.arguments for m in possible_moves(parse(summed), "place"))
+
+
+def test_what_a_tile_uses_several_times_can_be_fetched_ahead():
+    def product(rows, columns):
+        start = get_operator("linear_relu").program({"m": rows, "n": columns, "k": 1024})
+        plan = expert_schedule(start, threads=1)
+        return replay(start, plan)
+
+    ahead = Move.parse("place w ahead")
+    assert "nt" not in {b.place for b in product(8, 64).buffers}
+    assert check_inverse(product(8, 64), ahead).buffer("w").place == "ahead"
+    assert ahead not in possible_moves(product(8, 32), "place")  # too small to reach so far
+    assert not any("x" in m.arguments for m in possible_moves(product(8, 64), "place"))
 
 
 def test_a_panel_is_packed_contiguously():

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from kt_lab.programs.access import accesses, home, is_covered
 from kt_lab.programs.affine import Affine
+from kt_lab.programs.c_scopes import tiles_ahead
 from kt_lab.programs.ir import PLACES, Buffer, Program, Ref
-from kt_lab.programs.moves.base import PROVEN, Kind, Move, Rule, carries, inner_extents
+from kt_lab.programs.moves.base import PROVEN, Kind, Move, Rule, carries, inner_extents, scopes
 from kt_lab.programs.surgery import (
     buffers_with,
     canonical,
@@ -175,8 +176,10 @@ def _find_places(program: Program) -> Iterator[Move]:
 
 
 def _has_use(program: Program, name: str, place: str) -> bool:
-    if place == "ahead":  # it is fetched while results are streamed
-        return any(b.place == "nt" for b in program.buffers)
+    if place == "ahead":  # it is fetched while results are streamed, or a tile is computed with
+        tiles = (fetch for at, _ in scopes(program) for fetch in tiles_ahead(program, at))
+        streams = any(b.place == "nt" for b in program.buffers)
+        return streams or any(fetch.buffer == name for fetch in tiles)
     return place != "nt" or all(a.kind == "=" for a in accesses(program) if a.ref.buffer == name)
 
 
