@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 TICK_MS = 32e-6  # CUDA events on Hopper, driver 580
@@ -20,19 +21,27 @@ def write_table(
     arrays: Mapping[str, pa.Array], path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
     """Writes columns to Parquet; `samples_us` as `samples_ticks` where ticks hold it all."""
-    arrays, split = dict(arrays), []
+    arrays = dict(arrays)
+    split = [name for name, column in arrays.items() if _is_varied(column)]
     if (ticks := to_ticks(arrays["samples_us"])) is not None:
         at = list(arrays).index("samples_us")
         names = [*list(arrays)[:at], "samples_ticks", *list(arrays)[at + 1 :]]
         arrays = dict(zip(names, [*(arrays | {"samples_us": ticks}).values()], strict=True))
-        split = ["samples_ticks.list.element"]
+        split.append("samples_ticks.list.element")
     pq.write_table(
         pa.table(arrays, metadata=metadata),
         path,
         compression="zstd",
         compression_level=19,
-        use_dictionary=[name for name in arrays if name != "samples_ticks"],
+        use_dictionary=[name for name in arrays if name not in ("samples_ticks", *split)],
         use_byte_stream_split=split,
+    )
+
+
+def _is_varied(column: pa.Array) -> bool:
+    """Tells whether a column is of floats that a dictionary would only make longer."""
+    return pa.types.is_floating(column.type) and 2 * pc.count_distinct(column).as_py() > len(
+        column
     )
 
 

@@ -141,18 +141,23 @@ def _tvm(result: Mapping[str, Any]) -> str:
 
 def _elsewhere(result: Mapping[str, Any]) -> str:
     """Tells the means of the best program on another CPU, and its rows."""
-    called = {row["tuning"].get("target", {}).get("mcpu") for row in result["rows"]}
-    means = [m for m in result["means"] if m["reference"] == TUNED and m["path"] == "best"]
+    rows = result["rows"]
+    called = {row["tuning"].get("target", {}).get("mcpu") for row in rows}
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    groups = {f"{size} size": [row for row in rows if row["size"] == size] for size in sizes}
+    counts = Counter((row["threads"], row["size"]) for row in rows)
+    # a mean over sizes is of as many workloads of each
+    whole = [row for row in rows if len({counts[row["threads"], size] for size in sizes}) == 1]
+    groups |= {"both sizes": whole} if whole and len(sizes) > 1 else {}
     told = "; ".join(
-        f"{m['ratio']:.2f} [{m['low']:.2f}, {m['high']:.2f}] on {counted(m['threads'], 'thread')}"
-        f", {m['losses']} of {m['workloads']} lost"
-        for m in means
+        f"of {name} {m['ratio']:.2f} [{m['low']:.2f}, {m['high']:.2f}] on "
+        f"{counted(m['threads'], 'thread')}, {m['losses']} of {m['workloads']} lost"
+        for name, part in groups.items()
+        for m in geomeans(part, references=(TUNED,))
         if m["group"] == "all"
     )
     cpu = f"{result['provenance']['cpu']} ({', '.join(filter(None, called))} as LLVM calls it)"
-    sizes = " and ".join(dict.fromkeys(row["size"] for row in result["rows"]))
-    said = f"On another CPU, {cpu}, of {sizes} size, `best` over tuned TVM: {told}."
-    said += f" {_without(result)}"
+    said = f"On another CPU, {cpu}, `best` over tuned TVM: {told}. {_without(result)}"
     return f"{said}\n\n{_tvm_rows(result)}"
 
 

@@ -1,12 +1,12 @@
 """The expert pass: rules of thumb that take any start program to a form that is hard to beat.
 
-What an engineer does by habit, in this order: fuse what shares data, write short sums out, hold
-tiles of contractions in registers, give long reductions several accumulators, keep temporaries
-close or compute them again, bring inwards what shares a large input and innermost what are
-neighbours in memory, divide once what is divided by one number all along, run in vectors, use
-threads where the work is worth it, stream results past caches that they do not fit, and fetch the
-next row meanwhile. Only legal moves are played, no operator is known by name, and nothing is
-measured.
+What an engineer does by habit, in this order: fuse what shares data, write short sums out, and two
+rows of them side by side where they share what they read, hold tiles of contractions in registers,
+give long reductions several accumulators, keep temporaries close or compute them again, bring
+inwards what shares a large input and innermost what are neighbours in memory, divide once what is
+divided by one number all along, run in vectors, use threads where the work is worth it, stream
+results past caches that they do not fit, and fetch inputs ahead of what is computed or streamed.
+Only legal moves are played, no operator is known by name, and nothing is measured.
 """
 
 import math
@@ -15,7 +15,6 @@ from kt_lab.programs.draft import Draft
 from kt_lab.programs.ir import Address, Expr, Op, Program, Ref, Scope, refs_of
 from kt_lab.programs.moves.base import scopes
 from kt_lab.programs.moves.division import is_division
-from kt_lab.programs.moves.expansion import EXPANDED
 from kt_lab.programs.moves.inlining import parts_of
 from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
 from kt_lab.programs.storage_plan import (
@@ -27,6 +26,7 @@ from kt_lab.programs.storage_plan import (
     stream,
 )
 from kt_lab.programs.surgery import extents_above, node_at, ops, walk
+from kt_lab.programs.taps import share_taps, spine, write_out
 
 ACCUMULATORS = 4  # vectors of partial sums of a long reduction
 _LONG = 256  # iterations of a reduction that are worth them
@@ -49,7 +49,8 @@ def expert_schedule(program: Program, *, threads: int, region_us: float = ASLEEP
     """
     draft = Draft(program)
     fuse_all(draft)
-    _expand(draft)
+    write_out(draft)
+    share_taps(draft)
     _tile(draft, threads)
     compute_again(draft)
     _accumulate(draft)
@@ -123,43 +124,6 @@ def _touched(draft: Draft, at: Address) -> set[str]:
     return {ref.buffer for _, op in found for ref in (op.target, *refs_of(op.expr))}
 
 
-def _expand(draft: Draft) -> None:
-    """Writes short nests of a sum out, from the inside: then what is around them is innermost."""
-    inside = {c.op[: len(c.root)] for c in contractions(draft.program)}
-    for at, node in reversed(list(scopes(draft.program))):
-        size = math.prod(s.extent for s in _spine(node)) * len(_spine(node)[-1].body)
-        within = any(at[: len(root)] == root for root in inside)
-        if not within and size <= EXPANDED and len(at) > 1 and _is_sum(node, len(at) - 1):
-            _write_out(draft, at)
-
-
-def _write_out(draft: Draft, at: Address) -> None:
-    def steps() -> bool:
-        deep = (*at, *(0,) * (len(_spine(node_at(draft.program, at))) - 1))
-        return all(draft.play("expand", deep[:n]) for n in range(len(deep), len(at) - 1, -1))
-
-    draft.attempt(steps)
-
-
-def _is_sum(scope: Scope, depth: int) -> bool:
-    """Whether a scope holds reductions into what does not move with it, and nothing else."""
-    leaves = _spine(scope)[-1].body
-    return all(
-        isinstance(op, Op)
-        and op.kind != "="
-        and not any(i.coefficient(depth) for i in op.target.indices)
-        for op in leaves
-    )
-
-
-def _spine(scope: Scope) -> list[Scope]:
-    """Returns a scope and those below it that are their parent's only child."""
-    found = [scope]
-    while len(found[-1].body) == 1 and isinstance(found[-1].body[0], Scope):
-        found.append(found[-1].body[0])
-    return found
-
-
 def _tile(draft: Draft, threads: int) -> None:
     done = set()
     while left := [c for c in contractions(draft.program) if c.op not in done]:
@@ -171,16 +135,16 @@ def _tile(draft: Draft, threads: int) -> None:
 def _turn_inwards(draft: Draft) -> None:
     """Brings the iterator along neighbours in memory innermost where scopes may change places."""
     for at, node in list(scopes(draft.program)):
-        spine = _spine(node)
+        nest = spine(node)
         nested = len(at) == 1 or len(draft.body(at[:-1])) > 1
-        flat = all(isinstance(op, Op) for op in spine[-1].body)
-        if not nested or not flat or len(spine) < 2 or any(s.mark for s in spine):
+        flat = all(isinstance(op, Op) for op in nest[-1].body)
+        if not nested or not flat or len(nest) < 2 or any(s.mark for s in nest):
             continue
         depth = len(at) - 1
-        worth = [_neighbours(draft.program, spine[-1], depth + k) for k in range(len(spine))]
-        best = max(range(len(spine)), key=lambda k: (worth[k], k))
+        worth = [_neighbours(draft.program, nest[-1], depth + k) for k in range(len(nest))]
+        best = max(range(len(nest)), key=lambda k: (worth[k], k))
         if worth[best] > worth[-1]:
-            names = list(map(str, range(len(spine))))
+            names = list(map(str, range(len(nest))))
             wanted = [*names[:best], *names[best + 1 :], names[best]]
             draft.attempt(lambda at=at, n=names, w=wanted: draft.permute(at, n, w))
 

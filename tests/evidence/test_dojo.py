@@ -305,12 +305,18 @@ def test_the_page_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
     assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
     row["tuning"] |= {"target": {"mcpu": "lake"}}
     text = dojo_block(None, None, elsewhere=result)
-    size = f"of {row['size']} size"
-    assert f"On another CPU, a CPU (lake as LLVM calls it), {size}, `best` over" in text
-    assert "0.25 [0.25, 0.25] on 1 thread, 0 of 1 lost." in text
+    assert "On another CPU, a CPU (lake as LLVM calls it), `best` over tuned TVM: of" in text
+    assert f"of {row['size']} size 0.25 [0.25, 0.25] on 1 thread, 0 of 1 lost. " in text
     assert "| `softmax/1` | 1 | 1.5 |" in text
     other = row | {"workload": "softmax/2", "paths": dict(row["paths"])}
     other["paths"]["best"] = row["paths"]["best"] | {"min_us": 2.0}
+    other["size"] = "memory"
+    rows = [row, other, row | {"threads": 2}]
+    text = dojo_block(None, None, elsewhere=result | {"rows": rows})
+    assert f"of {row['size']} size 0.25 [0.25, 0.25] on 2 threads, 0 of 1 lost" in text
+    assert "of memory size 0.50 [0.50, 0.50] on 1 thread, 0 of 1 lost" in text
+    both = text[text.index("of both sizes") : text.index(" lost. ")]
+    assert both == "of both sizes 0.35 [0.25, 0.50] on 1 thread, 0 of 2"
     text = dojo_block(None, None, None, result | {"rows": [row, other]})
     assert "Without `softmax/1`, where MetaSchedule got least far (0.25), `best` stands" in text
     assert "at 0.50 [0.50, 0.50] on 1 thread." in text

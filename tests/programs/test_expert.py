@@ -6,7 +6,7 @@ from kt_lab.programs import register_tiles
 from kt_lab.programs.emit_c import emit_c
 from kt_lab.programs.expert import expert_schedule, work_us
 from kt_lab.programs.interpret import interpret
-from kt_lab.programs.ir import Op, Scope
+from kt_lab.programs.ir import Op, Scope, refs_of
 from kt_lab.programs.operators import error, get_operator, operators
 from kt_lab.programs.schedule import replay
 from kt_lab.programs.surgery import walk
@@ -176,9 +176,36 @@ def test_stripes_need_no_accumulators_of_their_own(monkeypatch):
 def test_taps_are_written_out_and_padding_stays_on_the_stack():
     program = made("depthwise_conv2d", {"n": 1, "c": 4, "h": 56, "w": 56})
     rows = [n for _, n in walk(program) if isinstance(n, Scope) and len(n.body) > 9]
-    assert [op.kind for op in rows[0].body] == ["=", *["+="] * 9, "="]
+    assert [op.kind for op in rows[0].body] == ["=", *["+="] * 9, "="] * 2
     assert all(isinstance(op, Op) for op in rows[0].body)
     assert program.buffer("p").place == "stack"
+
+
+def test_two_rows_of_a_filter_share_what_they_read():
+    program = made("depthwise_conv2d", {"n": 1, "c": 4, "h": 56, "w": 56})
+    assert program.buffer("y").place == "reg"
+    assert program.buffer("y").elements == 2  # one for each row
+    rows = next(n for _, n in walk(program) if isinstance(n, Scope) and len(n.body) > 9)
+    read = {ref for op in rows.body for ref in refs_of(op.expr) if ref.buffer == "p"}
+    assert len(read) == 4 * 3  # of four rows, where one after the other reads 2 * 9
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("6", "7"), ("x[{0}+1,{1}]", "x[{0},{1}+1]"), ("x[{0}+1,{1}]", "x[{0}+1,0]")],
+    ids=["an odd number of rows", "along rows only", "what lanes share"],
+)
+def test_rows_that_share_nothing_or_leave_a_rest_stay_apart(old, new):
+    text = """kernel sums
+in x f32 [8,50]
+out z f32 [6,48]
+---
+6
+| 48
+| | z[{0},{1}] = x[{0},{1}] + x[{0}+1,{1}]
+"""
+    assert "expand" in expert_schedule(parse(text), threads=1)
+    assert "expand" not in expert_schedule(parse(text.replace(old, new)), threads=1)
 
 
 def test_large_results_are_streamed_and_small_ones_are_not():

@@ -23,10 +23,10 @@ out z f32 [8]
 | z[{0}] = y[{0}]
 """
 LONG = """kernel long
-in x f32 [17]
-out z f32 [17]
+in x f32 [25]
+out z f32 [25]
 ---
-17
+25
 | z[{0}] = x[{0}]
 """
 

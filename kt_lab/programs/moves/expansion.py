@@ -21,7 +21,7 @@ from kt_lab.programs.surgery import (
     with_refs,
 )
 
-EXPANDED = 16  # operations that a scope may be written out to
+EXPANDED = 24  # operations that a scope may be written out to
 
 
 def _find_expands(program: Program) -> Iterator[Move]:
