@@ -40,9 +40,8 @@ def write_table(
 
 def _is_varied(column: pa.Array) -> bool:
     """Tells whether a column is of floats that a dictionary would only make longer."""
-    return pa.types.is_floating(column.type) and 2 * pc.count_distinct(column).as_py() > len(
-        column
-    )
+    floats = pa.types.is_floating(column.type)
+    return floats and 2 * pc.count_distinct(column).as_py() > len(column)
 
 
 def read_table(raw: bytes) -> pa.Table:

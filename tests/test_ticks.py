@@ -38,6 +38,22 @@ def test_samples_of_another_timer_stay_floats(tmp_path):
     assert table["samples_us"].combine_chunks().equals(samples)
 
 
+def test_floats_that_hardly_repeat_have_no_dictionary_and_come_back_exactly(tmp_path):
+    rng = np.random.default_rng(0)
+    varied = pa.array([None, *rng.random(199)], pa.float32())
+    repeated = pa.array(np.repeat([0.1, 0.2], 100), pa.float32())
+    samples = lists(*([1.0] for _ in range(200)))
+    path = tmp_path / "table.parquet"
+    write_table({"varied": varied, "repeated": repeated, "samples_us": samples}, path)
+    group = pq.read_metadata(path).row_group(0)
+    coded = {c.path_in_schema: c.encodings for c in map(group.column, range(group.num_columns))}
+    assert "BYTE_STREAM_SPLIT" in coded["varied"]
+    assert "RLE_DICTIONARY" in coded["repeated"]
+    table = read_table(path.read_bytes())
+    assert table["varied"].combine_chunks().equals(varied)
+    assert table["repeated"].combine_chunks().equals(repeated)
+
+
 def test_what_no_tick_can_hold_stays_a_float():
     assert to_ticks(lists([float("inf")])) is None
     assert to_ticks(lists([1e12])) is None

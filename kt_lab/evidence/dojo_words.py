@@ -196,10 +196,11 @@ def _without(result: Mapping[str, Any]) -> str:
     """Says what the workload that counts most for us does to the means; "" of one workload."""
     found = ratios(result["rows"], references=(TUNED,), paths=("best",))
     least = found.groupby("workload")["ratio"].min().idxmin()
-    rows = [row for row in result["rows"] if row["workload"] != least]
+    alone = found[found["workload"] == least].set_index("threads")["ratio"].sort_index()
+    apart = (row for row in result["rows"] if row["workload"] != least)
+    rows = [row for row in apart if row["threads"] in alone.index]
     if not rows:
         return ""
-    alone = found[found["workload"] == least].sort_values("threads")["ratio"]
     told = " and ".join(f"{ratio:.2f}" for ratio in alone)
     others = [m for m in geomeans(rows, references=(TUNED,)) if m["group"] == "all"]
     without = " and ".join(

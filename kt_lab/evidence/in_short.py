@@ -87,7 +87,10 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
     lost = int((table[f"{timer}_ratio"] > 1).sum())
     own = [large_table(result) for result in spaces]
     own = [found[found["run"] == FLAGSHIP] for found in own]
-    shares = [ratio for found in own for ratio in found["equal_ratio"].dropna()]
+    shares, ends = (
+        [ratio for found in own for ratio in found[column].dropna()]
+        for column in ("equal_ratio", "end_ratio")
+    )
     return (
         f"**Beside Helion's autotuner**, each on kernels of its own and with the defaults of that "
         f"day ({live['provenance']['utc'][:10]}): {seconds.estimate:.2f} of its wall-clock to a "
@@ -95,7 +98,8 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
         f"latency; {lost} of {len(table)} kernels are slower. In "
         f"Helion's own spaces, after as many seconds as its LFBO tree search (by {timer}): "
         f"{min(shares):.3f} to {max(shares):.3f} of its latency on {len(shares)} kernels, "
-        f"{sum(share > 1 for share in shares) or 'none'} of them slower."
+        f"{sum(share > 1 for share in shares) or 'none'} of them slower; after as many configs "
+        f"{min(ends):.3f} to {max(ends):.3f}, {sum(end > 1 for end in ends) or 'none'} slower."
     )
 
 

@@ -186,10 +186,11 @@ class _Emitter:
         lines = () if shared else streamed(self.program, address)
         if lines:
             yield from self._streaming_scope(scope, address, place, lines)
-        elif shared:
+            return
+        yield from self._fetches(address, place)
+        if shared:
             yield from self._combining_scope(scope, address, place, shared)
         else:
-            yield from self._fetches(address, place)
             yield f"{place.tab}{_pragma(scope.extent, place)}"
             yield from self._loop(scope, address, place)
 

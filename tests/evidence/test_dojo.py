@@ -315,6 +315,7 @@ def test_the_page_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
     text = dojo_block(None, None, elsewhere=result | {"rows": rows})
     assert f"of {row['size']} size 0.25 [0.25, 0.25] on 2 threads, 0 of 1 lost" in text
     assert "of memory size 0.50 [0.50, 0.50] on 1 thread, 0 of 1 lost" in text
+    assert "(0.25 and 0.25), `best` stands at 0.50 [0.50, 0.50] on 1 thread." in text
     both = text[text.index("of both sizes") : text.index(" lost. ")]
     assert both == "of both sizes 0.35 [0.25, 0.50] on 1 thread, 0 of 2"
     text = dojo_block(None, None, None, result | {"rows": [row, other]})

@@ -227,8 +227,10 @@ def test_the_next_row_is_fetched_where_one_is_streamed(bench):
     assert source.count("__builtin_prefetch") == 1
 
 
-def test_a_tile_that_is_used_again_and_again_fetches_each_line_of_a_later_one_once(bench):
-    source = emit_c(parse(WEIGHTED))
+@pytest.mark.parametrize("lane", ["{5}", "0"], ids=["lanes apart", "lanes combined"])
+def test_a_tile_that_is_used_again_fetches_each_line_of_a_later_one_once(lane, bench):
+    program = parse(WEIGHTED.replace("{5}] +=", f"{lane}] +="))
+    source = emit_c(program)
     found = re.search(r"if \((.*)\)\n *__builtin_prefetch\(&w\[(.*)\], 0, 2\);", source)
     when, at = found[1].replace("&&", "and"), found[2]
     loops = [{f"i{d}": n for d, n in enumerate(at)} for at in np.ndindex(16, 2, 64, 4, 4)]
@@ -236,7 +238,7 @@ def test_a_tile_that_is_used_again_and_again_fetches_each_line_of_a_later_one_on
     assert sorted(fetched) == list(range(32 * 1024, 96 * 1024, 16))
     weights = np.arange(64, dtype="f4").repeat(1024).reshape(64, 1024)
     inputs = {"x": np.ones((8, 1024), "f4"), "w": weights}
-    sums = run_program(parse(WEIGHTED), inputs, bench=bench)["z"]
+    sums = run_program(program, inputs, bench=bench)["z"]
     assert (sums == 1024 * np.arange(64)).all()
 
 
