@@ -37,6 +37,7 @@ OPERATIONS = {
     "row_sum": "row_sum/16384x4096",
     "rope": "rope/4x4096x32x8x128",
     "fp8_gemm": "fp8_gemm/4096x4096x4096",
+    "bmm": "bmm/64x512x2048x1024",
 }
 STEPS = ("helion", "ours", "helion_on_ours", "ours_on_helion")
 _DEFAULT_OPS = ("softmax", "int4_gemm")  # what the default deadline has room for

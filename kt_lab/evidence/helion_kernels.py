@@ -119,6 +119,20 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @helion.kernel(static_shapes=True)
+def bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Returns a[B, M, K] @ b[B, K, N], each matrix of a batch by itself."""
+    batch, m, k = a.size()
+    n = b.size(2)
+    out = torch.empty([batch, m, n], dtype=a.dtype, device=a.device)
+    for each, rows, cols in hl.tile([batch, m, n]):
+        sums = hl.zeros([each, rows, cols], dtype=torch.float32)
+        for at in hl.tile(k):
+            sums = hl.dot(a[each, rows, at], b[each, at, cols], acc=sums)
+        out[each, rows, cols] = sums.to(a.dtype)
+    return out
+
+
+@helion.kernel(static_shapes=True)
 def fp8_gemm(
     a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
 ) -> torch.Tensor:
@@ -162,6 +176,7 @@ OPERATIONS: dict[str, tuple[Any, Sequence[str]]] = {
     "layer_norm": (layer_norm, ("x", "weight", "bias")),
     "swiglu": (swiglu, ("x",)),
     "matmul": (matmul, ("a", "b")),
+    "bmm": (bmm, ("a", "b")),
     "row_sum": (row_sum, ("x",)),
     "rope": (rope, ("x", "cosines", "sines", "places")),
     "fp8_gemm": (fp8_gemm, ("a", "b", "scale_a", "scale_b")),

@@ -105,7 +105,7 @@ def _parameter(name: str, fragment: Any, values: list | None, seen: Sequence) ->
     role = {
         fragments.Category.BLOCK_SIZE: "tile",
         fragments.Category.NUM_WARPS: "warps",
-    }.get(fragment.category())
+    }.get(fragment.category(), "stages" if name == "num_stages" else None)
     kind = PowerOfTwo if isinstance(fragment, fragments.PowerOfTwoFragment) else Integer
     return kind(name, min(fragment.low, *seen), max(fragment.high, *seen), role=role)
 

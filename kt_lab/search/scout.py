@@ -2,13 +2,15 @@
 
 1. Starts: the default, then configs drawn far from all drawn so far (k-means++: with a
    probability that grows with the squared distance to the nearest of them), until there are
-   `starts` and one has worked. Of a prior's workloads with many readings those `starts` configs
-   that together serve them best go first; the configs of the others follow the default. What is
-   under way is chosen blindly: so only a quarter as many as have been told are, or as many as
-   there are starts; with a prior, as many as have been told. Where seconds are scarce (the budget
-   limits them, and there is no prior) there are twice as many starts as configs are asked for at
-   once, 16 at most, and then twice as many are under way as keep the machine busy, by what
-   compiling and measuring took: more were only blinder.
+   `starts` and one has worked. In a space of more than `listed` members they are drawn from what
+   differs from the default, or from a config of a prior that tells no readings, in tiles, warps,
+   stages and other powers of two, and in little else (`kt_lab.search.drawing`). Of a prior's
+   workloads with many readings those `starts` configs that together serve them best go first; the
+   configs of the others follow the default. What is under way is chosen blindly: so only a quarter
+   as many as have been told are, or as many as there are starts; with a prior, as many as have
+   been told. Where seconds are scarce (the budget limits them, and there is no prior) there are
+   twice as many starts as configs are asked for at once, 16 at most, and then twice as many under
+   way as keep the machine busy, by what compiling and measuring took.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -24,10 +26,10 @@
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of more than `pool`
    the half of `pool` that promised most when it last looked at all, which it does whenever the
-   readings have grown by a half. Of more than `listed` members they are the best with a few
-   parameters changed and uniform draws, as `near` says, everything one step from the best
-   configs, and crossovers of these. The best of each choice of tiles and warps come before others
-   of the same, so that what is second now is made better too.
+   readings have grown by a half. Of more than `listed` members they descend from the best of each
+   choice of tiles and warps, as `near` says, so that what is second now is made better too; and at
+   first every other choice is of tiles and warps that nobody asked for, because so many parameters
+   promise a little that the model would go on with those of the first good config.
 5. Epochs (`kt_lab.search.epochs`), in a space of more than `listed` members: when a share `idle`
    of what was read brought nothing better, the search begins from nothing, as in 1; every third
    time it goes on from the best of all its beginnings at once. Of the two beginnings between, the
@@ -45,10 +47,11 @@ import numpy as np
 
 from kt_lab.rows import distinct
 from kt_lab.search.base import Searcher, count, prior_configs
+from kt_lab.search.drawing import candidates, unlike
 from kt_lab.search.epochs import Epochs
 from kt_lab.search.features import Features
 from kt_lab.search.known import Known, bent, unbent
-from kt_lab.search.neighbourhood import Row, offspring_rows, slots
+from kt_lab.search.neighbourhood import Row
 from kt_lab.search.posterior import Posterior, Scales, held, log_improvement
 from kt_lab.search.scout_options import ScoutOptions
 from kt_lab.search.threads import single_thread
@@ -62,8 +65,7 @@ _BELIEF = 10.0  # readings that a prior's scale counts as
 _MOST = 256  # readings that the hyper-parameters are fitted to
 _HELD = 512  # readings that the model holds: of more, the best and as many drawn ones
 _GROWTH, _SIGHT = 1.15, 1.5  # times as many readings: a new fit, a look at all of a listed space
-_SHAPE = ("tile", "warps")  # roles of what configs have in common that are alike
-_PARENTS = 8  # best configs whose neighbours and crossovers are candidates in a large space
+_BROAD = 8  # times the starts: so long every other choice in a large space is of a new shape
 _FAR = 1e9  # squared distance of features, more than any
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
 _TYPICAL = 4096  # members that set the scales of the features of a large space
@@ -158,7 +160,8 @@ class ScoutSearch(Searcher):
         self._scales = Scales.of(self._features.groups, np.concatenate(weights))
         default = tuple(space.rows([space.default])[0].tolist())
         self._queue = deque([*self._known.first, default, *self._known.others])
-        self._offer(self._unseen(rows))
+        self._origins = np.asarray([default, *self._known.others])
+        self._offer(self._unseen(rows)) if self._listed else self._renew()
 
     def _note(self, row: Row) -> int:
         """Returns the number of a row, a new one if it is new, which is then no candidate."""
@@ -199,21 +202,17 @@ class ScoutSearch(Searcher):
 
     def _renew(self) -> None:
         """Draws new candidates from a space that is too large to be looked at as a whole."""
-        space, size, known = self.space, self.options.pool // 2, list(self._at)
-        shape = [at for role in _SHAPE for at in slots(space, role)]
-        shapes = [tuple(row[at] for at in shape) for row in known]
-        best = self._epochs.parents(self._values, shapes, _PARENTS)
-        near = int(self.options.near * size) if best else 0
-        drawn = [space.sample_rows(max(1, size - near), rng=self._rng)]
-        if best:
-            drawn += offspring_rows(space, np.asarray(known)[best], near, size // 2, rng=self._rng)
-        rows = self._unseen(np.concatenate(drawn))
-        left = {shapes[n] for n in self._epochs.avoided}
-        other = np.array([tuple(row) not in left for row in rows[:, shape].tolist()], dtype=bool)
-        rows = rows[other] if other.any() else rows  # without such roles all are alike
-        if not len(rows) and space.enumerable:
-            rows = self._unseen(space.enumerate())
+        lost = self._asked >= 2 * self._starts  # of which none worked: look elsewhere
+        origins = None if lost else self._origins
+        told = self._epochs, list(self._at), self._values
+        rows = self._unseen(candidates(self.space, *told, origins, self.options, rng=self._rng))
+        if not len(rows) and self.space.enumerable:
+            rows = self._unseen(self.space.enumerate())
         self._offer(rows)
+
+    @property
+    def _asked(self) -> int:
+        return len(self._at) - self._epochs.since  # in this epoch
 
     def _unseen(self, rows: np.ndarray) -> np.ndarray:
         rows = distinct(rows)
@@ -227,7 +226,7 @@ class ScoutSearch(Searcher):
             row = self._queue.popleft()
             if row not in self._at:
                 return row, None
-        if not self._free.any() and not self._listed:
+        if not self._listed and (self._asked == 2 * self._starts or not self._free.any()):
             self._renew()
         if not self._free.any():
             return None
@@ -250,6 +249,9 @@ class ScoutSearch(Searcher):
             return None
         gain, mean = self._gains(self._posterior, self._near, x, y)
         gain = np.where(free, np.round(gain, _DIGITS), -np.inf)
+        if not self._listed and self._asked % 2 and self._asked < _BROAD * self._starts:
+            new = free & unlike(self.space, self._pool[self._near], list(self._at)[-self._asked :])
+            gain = np.where(new, gain, -np.inf) if new.any() else gain
         chosen = int(np.argmax(gain))
         if math.exp(gain[chosen]) * self._scale < self.options.least_gain:
             return None

@@ -1,0 +1,62 @@
+"""What is looked at of a space that is too large to be listed."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from kt_lab.search.epochs import Epochs
+from kt_lab.search.neighbourhood import Row, offspring_rows, reshaped_rows, slots
+from kt_lab.search.scout_options import ScoutOptions
+from kt_lab.space import ParameterSpace
+
+_SHAPE = ("tile", "warps")  # roles of what configs have in common that are alike
+_PARENTS = 8  # best configs whose neighbours and crossovers are candidates
+
+
+def unlike(space: ParameterSpace, rows: np.ndarray, known: Iterable[Row]) -> np.ndarray:
+    """Returns which rows have tiles and warps that no known one has, shape (n,)."""
+    met = set(_shapes(space, known))
+    return np.array([shape not in met for shape in _shapes(space, rows.tolist())], dtype=bool)
+
+
+def candidates(
+    space: ParameterSpace,
+    epochs: Epochs,
+    known: Sequence[Row],
+    values: Sequence[float],
+    origins: np.ndarray | None,
+    options: ScoutOptions,
+    *,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Returns members, known ones and doubles among them, shape (n, parameters).
+
+    They descend from the epoch's best configs, or are drawn uniformly; before anything of the
+    epoch worked they differ from `origins` in their scales and in little else.
+
+    Args:
+        space: A ParameterSpace.
+        epochs: Of the search.
+        known: Every row that was asked for or told, in order.
+        values: What each took, NaN while under way, inf where it failed.
+        origins: What somebody thought good, shape (m, parameters); None: all draws are uniform.
+        options: How many, and which share of them near the best.
+        rng: Draws.
+    """
+    size = options.pool // 2
+    best = epochs.parents(values, _shapes(space, known), _PARENTS)
+    near = int(options.near * size) if best else 0
+    if best or origins is None:
+        rows = [space.sample_rows(max(1, size - near), rng=rng)]
+    else:
+        rows = [reshaped_rows(space, origins, size, rng=rng)]
+    if best:
+        rows += offspring_rows(space, np.asarray(known)[best], near, size // 2, rng=rng)
+    drawn = np.concatenate(rows)
+    other = unlike(space, drawn, [known[at] for at in epochs.avoided])
+    return drawn[other] if other.any() else drawn  # without such roles all are alike
+
+
+def _shapes(space: ParameterSpace, rows: Iterable[Row]) -> list[tuple[int, ...]]:
+    shape = [at for role in _SHAPE for at in slots(space, role)]
+    return [tuple(row[at] for at in shape) for row in rows]
