@@ -1,6 +1,6 @@
 """What is looked at of a space that is too large to be listed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,10 +13,9 @@ _SHAPE = ("tile", "warps")  # roles of what configs have in common that are alik
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates
 
 
-def unlike(space: ParameterSpace, rows: np.ndarray, known: Iterable[Row]) -> np.ndarray:
+def unlike(space: ParameterSpace, rows: np.ndarray, known: Sequence[Row]) -> np.ndarray:
     """Returns which rows have tiles and warps that no known one has, shape (n,)."""
-    met = set(_shapes(space, known))
-    return np.array([shape not in met for shape in _shapes(space, rows.tolist())], dtype=bool)
+    return ~np.isin(_shapes(space, rows), _shapes(space, known))
 
 
 def candidates(
@@ -44,7 +43,7 @@ def candidates(
         rng: Draws.
     """
     size = options.pool // 2
-    best = epochs.parents(values, _shapes(space, known), _PARENTS)
+    best = epochs.parents(values, _shapes(space, known).tolist(), _PARENTS)
     near = int(options.near * size) if best else 0
     if best or origins is None:
         rows = [space.sample_rows(max(1, size - near), rng=rng)]
@@ -57,6 +56,10 @@ def candidates(
     return drawn[other] if other.any() else drawn  # without such roles all are alike
 
 
-def _shapes(space: ParameterSpace, rows: Iterable[Row]) -> list[tuple[int, ...]]:
-    shape = [at for role in _SHAPE for at in slots(space, role)]
-    return [tuple(row[at] for at in shape) for row in rows]
+def _shapes(space: ParameterSpace, rows: Sequence[Row] | np.ndarray) -> np.ndarray:
+    """Returns a number for what each row has in common with those like it, shape (n,)."""
+    values = np.asarray(rows, dtype=np.int64).reshape(-1, len(space.names))
+    found = np.zeros(len(values), dtype=np.int64)
+    for at in (at for role in _SHAPE for at in slots(space, role)):
+        found = found * space.parameters[at].cardinality + values[:, at]
+    return found
