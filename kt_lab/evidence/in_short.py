@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from kt_lab.evidence.cold import FLAGSHIP
@@ -97,9 +98,11 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
         f"tuned kernel, {latency.estimate:.2f} ({latency.low:.2f} to {latency.high:.2f}) of its "
         f"latency; {lost} of {len(table)} kernels are slower. In "
         f"Helion's own spaces, after as many seconds as its LFBO tree search (by {timer}): "
-        f"{min(shares):.3f} to {max(shares):.3f} of its latency on {len(shares)} kernels, "
-        f"{sum(share > 1 for share in shares) or 'none'} of them slower; after as many configs "
-        f"{min(ends):.3f} to {max(ends):.3f}, {sum(end > 1 for end in ends) or 'none'} slower."
+        f"{geometric_mean(shares):.2f} of its latency ({min(shares):.3f} to {max(shares):.3f}) "
+        f"on {len(shares)} kernels, {sum(share > 1 for share in shares) or 'none'} of them "
+        "slower; after as many "
+        f"configs {geometric_mean(ends):.2f} ({min(ends):.3f} to {max(ends):.3f}), "
+        f"{sum(end > 1 for end in ends) or 'none'} slower."
     )
 
 

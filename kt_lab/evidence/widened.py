@@ -28,7 +28,7 @@ from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo
 from kt_lab.provenance import provenance
-from kt_lab.search import make_searcher, scout
+from kt_lab.search import drawing, make_searcher, scout
 from kt_lab.search.epochs import Epochs
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
@@ -50,6 +50,12 @@ def _as_if_alike(self, values: Sequence[float], kinds: Sequence[Hashable], most:
     return _parents(self, values, [()] * len(kinds), most)
 
 
+def _uniform_rows(space: ParameterSpace, _: np.ndarray, n: int, *, rng: np.random.Generator):
+    return space.sample_rows(n, rng=rng)
+
+
+_ANYWHERE = ((drawing, "reshaped_rows", _uniform_rows),)
+_AT_WILL = ((scout, "_BROAD", 0),)
 _ALIKE = ((Epochs, "parents", _as_if_alike),)
 
 VARIANTS: dict[str, Variant] = {
@@ -72,6 +78,13 @@ VARIANTS: dict[str, Variant] = {
     ),
     "one epoch": Variant("never begun anew", {"idle": 0.0}),
     "one epoch, like parents": Variant("both", {"idle": 0.0}, instead=_ALIKE),
+    "starts anywhere": Variant(
+        "starts are drawn from all of the space, not near the default", instead=_ANYWHERE
+    ),
+    "shapes at will": Variant(
+        "no choice is kept for tiles and warps that are new", instead=_AT_WILL
+    ),
+    "starts anywhere, shapes at will": Variant("both", instead=(*_ANYWHERE, *_AT_WILL)),
     "epochs anywhere": Variant(
         "new beginnings may come to what others came to", instead=((scout, "Epochs", _Anywhere),)
     ),

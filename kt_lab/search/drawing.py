@@ -45,10 +45,9 @@ def candidates(
     size = options.pool // 2
     best = epochs.parents(values, _shapes(space, known).tolist(), _PARENTS)
     near = int(options.near * size) if best else 0
-    if best or origins is None:
+    rows = [] if best or origins is None else [reshaped_rows(space, origins, size, rng=rng)]
+    if not any(map(len, rows)):  # other scales may hardly ever fit
         rows = [space.sample_rows(max(1, size - near), rng=rng)]
-    else:
-        rows = [reshaped_rows(space, origins, size, rng=rng)]
     if best:
         rows += offspring_rows(space, np.asarray(known)[best], near, size // 2, rng=rng)
     drawn = np.concatenate(rows)

@@ -8,9 +8,8 @@
    workloads with many readings those `starts` configs that together serve them best go first; the
    configs of the others follow the default. What is under way is chosen blindly: so only a quarter
    as many as have been told are, or as many as there are starts; with a prior, as many as have
-   been told. Where seconds are scarce (the budget limits them, and there is no prior) there are
-   twice as many starts as configs are asked for at once, 16 at most, and then twice as many under
-   way as keep the machine busy, by what compiling and measuring took.
+   been told. Where seconds are scarce (the budget limits them, without a prior) there are twice as
+   many starts as are asked for at once, 16 at most, then twice as many under way as keep it busy.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -28,8 +27,7 @@
    the half of `pool` that promised most when it last looked at all, which it does whenever the
    readings have grown by a half. Of more than `listed` members they descend from the best of each
    choice of tiles and warps, as `near` says, so that what is second now is made better too; and at
-   first every other choice is of tiles and warps that nobody asked for, because so many parameters
-   promise a little that the model would go on with those of the first good config.
+   first every other choice is of new tiles and warps: too many parameters promise a little.
 5. Epochs (`kt_lab.search.epochs`), in a space of more than `listed` members: when a share `idle`
    of what was read brought nothing better, the search begins from nothing, as in 1; every third
    time it goes on from the best of all its beginnings at once. Of the two beginnings between, the

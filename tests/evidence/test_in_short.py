@@ -68,4 +68,4 @@ def test_kernels_that_are_slower_than_helions_are_counted(stored):
 
     for name in ("large", "large-judged"):
         change(stored, name, slower)
-    assert "on 7 kernels, 7 of them slower" in in_short.block(stored)
+    assert "on 10 kernels, 10 of them slower" in in_short.block(stored)

@@ -12,7 +12,7 @@ from kt_lab.budget import Budget
 from kt_lab.landscape import load_landscape
 from kt_lab.prior import Prior, PriorReading
 from kt_lab.runners.replay import ReplayRunner
-from kt_lab.search import make_searcher
+from kt_lab.search import drawing, make_searcher
 from kt_lab.search import scout as scout_module
 from kt_lab.search.conformance import check_searcher
 from kt_lab.search.conformance_cases import (
@@ -24,8 +24,9 @@ from kt_lab.search.conformance_cases import (
     small_space,
     tiny_space,
 )
+from kt_lab.search.drawing import unlike
 from kt_lab.search.features import Features
-from kt_lab.search.neighbourhood import mutated_rows
+from kt_lab.search.neighbourhood import mutated_rows, reshaped_rows
 from kt_lab.search.posterior import Posterior, Scales, _loss, held, log_improvement
 from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Measurement, Proposal, Trial
@@ -511,6 +512,16 @@ def test_mutants_differ_in_a_few_parameters_by_a_few_steps():
     assert not moved[:, 12].any()
 
 
+def test_mutants_differ_in_tiles_warps_and_stages_more_often_than_in_hints():
+    space, rng = hinted_space(), np.random.default_rng(0)
+    rows = space.sample_rows(2000, rng=rng)
+    moved = dict(zip(space.names, (mutated_rows(space, rows, rng=rng) != rows).T, strict=True))
+    hints = np.mean([moved[hint].mean() for hint in HINTS])
+    assert moved["num_warps"].mean() > 1.7 * hints
+    assert min(moved[name].mean() for name in ("BLOCK_M", "BLOCK_N", "num_stages")) > 1.1 * hints
+    assert moved["GROUP"].mean() < 4 / 3 * hints  # no role; a hint's draw may be what it was
+
+
 def test_near_the_best_most_candidates_of_a_large_space_change_little():
     names = [f"p{i}" for i in range(24)]
     space = ParameterSpace([Integer(n, 0, 4) for n in names], default=dict.fromkeys(names, 0))
@@ -560,3 +571,105 @@ def test_a_space_that_is_not_listed_stands_on_main_effects_unless_told():
     assert drawn() == drawn(starts=8, effects=8.0, near=0.7)
     assert drawn() != drawn(effects=0.0)
     assert drawn() != drawn(near=0.0)
+
+
+# -- where a space that cannot be listed is begun -------------------------------------------------
+
+
+HINTS = [f"hint_{i}" for i in range(12)]
+SCALES = ["BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "GROUP"]
+
+
+def hinted_space(constraints=()):
+    """Five scales, and a dozen of hints of which the default's are the first of four."""
+    scales = [
+        PowerOfTwo("BLOCK_M", 16, 4096, role="tile"),
+        PowerOfTwo("BLOCK_N", 16, 4096, role="tile"),
+        PowerOfTwo("num_warps", 1, 32, role="warps"),
+        Integer("num_stages", 1, 8, role="stages"),
+        PowerOfTwo("GROUP", 1, 64),
+    ]
+    return ParameterSpace(
+        [*scales, *(Choice(hint, (0, 1, 2, 3)) for hint in HINTS)],
+        constraints=list(constraints),
+        default={p.name: p.values[0] for p in scales} | dict.fromkeys(HINTS, 0),
+    )
+
+
+def changed_hints(config, like):
+    return sum(config[hint] != like[hint] for hint in HINTS)
+
+
+def test_the_starts_of_a_large_space_keep_the_hints_of_the_default_and_of_a_prior():
+    space = hinted_space()
+    other = space.configs(space.sample_rows(1, rng=np.random.default_rng(5)))[0]
+    prior = Prior((PriorReading(other, None, "softmax/4096x640", "h200"),))
+    first = [p.config for p in scout(space, prior=prior).ask(8)]
+    assert first[:2] == [space.default, other]
+    near = [min(changed_hints(c, like) for like in (space.default, other)) for c in first]
+    assert max(near) <= 6  # two in the mean; nine differ between uniform draws
+    assert all(len({config[name] for config in first}) >= 3 for name in SCALES)
+
+
+def test_where_no_start_works_it_looks_elsewhere():
+    space = hinted_space()
+
+    def evaluate(config):  # the default's hints fail together
+        works = changed_hints(config, space.default) >= 7
+        return Measurement("ok", samples_us=(10.0,)) if works else Measurement("compile_error")
+
+    found = drive(scout(space), evaluate, trials=40, batch=4)
+    assert any(evaluate(p.config).status == "ok" for p in found[:24])
+
+
+def test_where_no_other_scales_fit_all_of_the_space_is_drawn_from(monkeypatch):
+    monkeypatch.setattr(drawing, "reshaped_rows", lambda _, parents, *__, **___: parents[:0])
+    space = hinted_space()
+    found = [p.config for p in drive(scout(space), bowl(space), trials=20, batch=4)]
+    assert len(set(found)) == 20
+    assert max(changed_hints(config, space.default) for config in found[1:8]) > 6
+
+
+def test_at_first_every_other_choice_is_of_tiles_and_warps_that_nobody_asked_for(monkeypatch):
+    space, rng = hinted_space(), np.random.default_rng(0)
+    costs = {hint: rng.uniform(0, 0.05, size=4) for hint in HINTS}
+
+    def evaluate(config):
+        off = abs(np.log2(config["BLOCK_M"]) - 8) + abs(np.log2(config["BLOCK_N"]) - 7)
+        cost = 0.3 * off + sum(table[config[hint]] for hint, table in costs.items())
+        return Measurement("ok", samples_us=(10.0 * np.exp(cost),))
+
+    def kinds(trials, after):
+        found = [p.config for p in drive(scout(space), evaluate, trials=trials, batch=4)]
+        shapes = [(c["BLOCK_M"], c["BLOCK_N"], c["num_warps"]) for c in found]
+        return len(set(shapes)) - len(set(shapes[:after]))
+
+    assert kinds(64, after=8) >= 28  # of 56
+    assert kinds(128, after=64) < 32  # no more of it than is worth it
+    monkeypatch.setattr(scout_module, "_BROAD", 0)
+    assert kinds(64, after=8) < 28
+
+
+def test_rows_of_other_scales_are_members_and_fewer_where_hardly_any_is():
+    rng = np.random.default_rng(0)
+    space = hinted_space([Constraint("fits", "BLOCK_M * BLOCK_N <= 65536")])
+    origin = np.array([space.row(space.default)])
+    rows = reshaped_rows(space, origin, 1000, rng=rng)
+    assert rows.shape == (1000, len(space.names))
+    assert space.valid(rows).all()
+    hints = rows[:, len(SCALES) :] != 0
+    assert 0.9 < hints.sum(axis=1).mean() < 1.3  # of two that change in the mean: 12 of 17, 3 of 4
+    assert all(len(np.unique(rows[:, at])) == space.parameters[at].cardinality for at in range(5))
+    strict = hinted_space([Constraint("one", "BLOCK_M * BLOCK_N * num_warps * GROUP <= 256")])
+    assert len(reshaped_rows(strict, origin, 1000, rng=rng)) < 1000
+
+
+def test_what_has_other_tiles_or_warps_is_unlike_what_is_known():
+    space = hinted_space()
+    default = space.row(space.default)
+    other = {name: default.copy() for name in ("num_warps", "hint_3", "GROUP")}
+    for name, row in other.items():
+        row[space.names.index(name)] += 1
+    rows = np.array([default, *other.values()])
+    assert unlike(space, rows, [tuple(default.tolist())]).tolist() == [False, True, False, False]
+    assert unlike(space, rows, []).all()
