@@ -10,7 +10,10 @@ from kt_lab.stats.intervals import geomean_interval
 
 TIMER = "events"
 OURS = ("scout", "options")
-_OTHERS = "none of its defaults was chosen (long runs of 20 s at most, no uniform draws)"
+_OTHERS = (
+    "none of its defaults was chosen, searched before it drew near the default and the best alone "
+    "(long runs of 20 s at most, no uniform draws)"
+)
 
 
 def raced_us(result: Mapping[str, Any], op: str, *, timer: str = TIMER) -> dict[str, float]:

@@ -28,7 +28,7 @@ from kt_lab.evidence.sizes import add_effort
 from kt_lab.experiment import process_pool
 from kt_lab.parameters import Choice, Flag, Integer, Parameter, PowerOfTwo
 from kt_lab.provenance import provenance
-from kt_lab.search import drawing, make_searcher, scout
+from kt_lab.search import drawing, make_searcher, neighbourhood, scout
 from kt_lab.search.epochs import Epochs
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
@@ -54,8 +54,6 @@ def _uniform_rows(space: ParameterSpace, _: np.ndarray, n: int, *, rng: np.rando
     return space.sample_rows(n, rng=rng)
 
 
-_ANYWHERE = ((drawing, "reshaped_rows", _uniform_rows),)
-_AT_WILL = ((scout, "_BROAD", 0),)
 _ALIKE = ((Epochs, "parents", _as_if_alike),)
 
 VARIANTS: dict[str, Variant] = {
@@ -78,13 +76,15 @@ VARIANTS: dict[str, Variant] = {
     ),
     "one epoch": Variant("never begun anew", {"idle": 0.0}),
     "one epoch, like parents": Variant("both", {"idle": 0.0}, instead=_ALIKE),
-    "starts anywhere": Variant(
-        "starts are drawn from all of the space, not near the default", instead=_ANYWHERE
+    "draws anywhere": Variant(
+        "what does not descend from the best is drawn from all of the space",
+        instead=((drawing, "reshaped_rows", _uniform_rows),),
     ),
+    "scales anywhere": Variant("scales are drawn whole", instead=((neighbourhood, "_REACH", 99),)),
+    "extreme starts": Variant("as far apart as in listed ones", instead=((scout, "_APART", 1.0),)),
     "shapes at will": Variant(
-        "no choice is kept for tiles and warps that are new", instead=_AT_WILL
+        "no choice is kept for tiles and warps that are new", instead=((scout, "_BROAD", 0),)
     ),
-    "starts anywhere, shapes at will": Variant("both", instead=(*_ANYWHERE, *_AT_WILL)),
     "epochs anywhere": Variant(
         "new beginnings may come to what others came to", instead=((scout, "Epochs", _Anywhere),)
     ),

@@ -30,8 +30,9 @@ def candidates(
 ) -> np.ndarray:
     """Returns members, known ones and doubles among them, shape (n, parameters).
 
-    They descend from the epoch's best configs, or are drawn uniformly; before anything of the
-    epoch worked they differ from `origins` in their scales and in little else.
+    They descend from the epoch's best configs, or differ from these or from `origins` in their
+    scales and in little else: where every parameter is drawn at once hardly anything is fast, and
+    much compiles until it is stopped.
 
     Args:
         space: A ParameterSpace.
@@ -45,11 +46,14 @@ def candidates(
     size = options.pool // 2
     best = epochs.parents(values, _shapes(space, known).tolist(), _PARENTS)
     near = int(options.near * size) if best else 0
-    rows = [] if best or origins is None else [reshaped_rows(space, origins, size, rng=rng)]
+    parents = np.asarray(known, dtype=int).reshape(-1, len(space.names))[best]
+    rows = []
+    if origins is not None:
+        rows = [reshaped_rows(space, np.concatenate([origins, parents]), size - near, rng=rng)]
     if not any(map(len, rows)):  # other scales may hardly ever fit
         rows = [space.sample_rows(max(1, size - near), rng=rng)]
     if best:
-        rows += offspring_rows(space, np.asarray(known)[best], near, size // 2, rng=rng)
+        rows += offspring_rows(space, parents, near, size // 2, rng=rng)
     drawn = np.concatenate(rows)
     other = unlike(space, drawn, [known[at] for at in epochs.avoided])
     return drawn[other] if other.any() else drawn  # without such roles all are alike

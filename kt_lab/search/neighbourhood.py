@@ -7,8 +7,8 @@ import numpy as np
 from kt_lab.space import ParameterSpace, PowerOfTwo
 
 Row = tuple[int, ...]  # value indices, hashable
-_OFTEN = {"tile": 0.5, "warps": 0.5, "stages": 0.3}  # how often one of a role changes besides
 _OTHERS = 2.0  # parameters that a reshaped row changes besides, in the mean
+_REACH = 3  # steps that a reshaped row's scales are away at most
 _TURNS = 16  # of draws before fewer rows than asked for must do
 
 
@@ -71,15 +71,12 @@ def random_rows(
 def mutated_rows(space: ParameterSpace, rows: np.ndarray, *, rng: np.random.Generator):
     """Returns rows changed in a few parameters, shape as `rows`; not all of them are members.
 
-    A geometric number of parameters, three in the mean, changes, and by their roles a tile, the
-    warps and the stages more often than others: they are few among many in a large space, and
-    matter most. Ordered ones move by one or two steps, others to any value.
+    A geometric number of parameters, three in the mean, changes: ordered ones by one or two steps,
+    others to any value.
     """
     cards = np.array([p.cardinality for p in space.parameters])
     changes = 1 + rng.geometric(0.5, size=(len(rows), 1))
-    often = [_OFTEN.get(p.role, 0.0) / max(1, len(slots(space, p.role))) for p in space.parameters]
-    chance = np.maximum(changes / max(1, (cards > 1).sum()), often)
-    changed = rng.random(rows.shape) < chance
+    changed = rng.random(rows.shape) < changes / max(1, (cards > 1).sum())
     steps = np.clip(rows + rng.choice([-2, -1, 1, 2], size=rows.shape), 0, cards - 1)
     ordered = [p.ordered for p in space.parameters]
     moved = np.where(ordered, steps, rng.integers(cards, size=rows.shape))
@@ -92,8 +89,9 @@ def reshaped_rows(
     """Returns members that differ from a parent in scales, which are drawn, and in little else.
 
     Scales are the parameters with a role (tiles, warps, stages) and all powers of two: a wrong one
-    costs most. Of the others two change in the mean, to any value; the rest is as somebody thought
-    it good.
+    costs most. They move by up to three steps: what is further off hardly works or takes long to
+    compile, and a search comes there step by step. Of the others two change in the mean, to any
+    value; the rest is as somebody thought it good.
 
     Args:
         space: A ParameterSpace.
@@ -103,12 +101,15 @@ def reshaped_rows(
     """
     cards = np.array([p.cardinality for p in space.parameters])
     shape = [p.role is not None or isinstance(p, PowerOfTwo) for p in space.parameters]
+    near = np.logical_and(shape, [p.ordered for p in space.parameters])
     chance = np.where(shape, 1.0, _OTHERS / max(1, (cards > 1).sum()))
     rows = parents[:0]
     for _ in range(_TURNS):
         like = parents[rng.integers(len(parents), size=n)]
         changed = rng.random(like.shape) < chance
-        drawn = np.where(changed, rng.integers(cards, size=like.shape), like)
+        steps = np.clip(like + rng.integers(-_REACH, _REACH + 1, size=like.shape), 0, cards - 1)
+        moved = np.where(near, steps, rng.integers(cards, size=like.shape))
+        drawn = np.where(changed, moved, like)
         rows = np.concatenate([rows, drawn[space.valid(drawn)]])[:n]
         if len(rows) == n:
             break

@@ -2,14 +2,15 @@
 
 1. Starts: the default, then configs drawn far from all drawn so far (k-means++: with a
    probability that grows with the squared distance to the nearest of them), until there are
-   `starts` and one has worked. In a space of more than `listed` members they are drawn from what
-   differs from the default, or from a config of a prior that tells no readings, in tiles, warps,
-   stages and other powers of two, and in little else (`kt_lab.search.drawing`). Of a prior's
-   workloads with many readings those `starts` configs that together serve them best go first; the
-   configs of the others follow the default. What is under way is chosen blindly: so only a quarter
-   as many as have been told are, or as many as there are starts; with a prior, as many as have
-   been told. Where seconds are scarce (the budget limits them, without a prior) there are twice as
-   many starts as are asked for at once, 16 at most, then twice as many under way as keep it busy.
+   `starts` and one has worked. In a space of more than `listed` members (the probability grows
+   with the distance itself) they are drawn from what differs from the default, or from a config of
+   a prior that tells no readings, in tiles, warps, stages and other powers of two, by up to three
+   steps, and in little else (`kt_lab.search.drawing`). Of a prior's workloads with many readings
+   those `starts` configs that together serve them best go first; the configs of the others follow
+   the default. What is under way is chosen blindly: so only a quarter as many as have been told
+   are, or as many as there are starts; with a prior, as many as have been told. Where seconds are
+   scarce (budgeted, without a prior) there are twice as many starts as are asked for at once, at
+   most 16, then twice as many under way as keep it busy.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -65,6 +66,7 @@ _HELD = 512  # readings that the model holds: of more, the best and as many draw
 _GROWTH, _SIGHT = 1.15, 1.5  # times as many readings: a new fit, a look at all of a listed space
 _BROAD = 8  # times the starts: so long every other choice in a large space is of a new shape
 _FAR = 1e9  # squared distance of features, more than any
+_APART = 0.5  # its power in the chance of a start in a large space: extremes hardly work there
 _DIGITS = 6  # of the acquisition, so that the last bits of a machine's arithmetic decide nothing
 _TYPICAL = 4096  # members that set the scales of the features of a large space
 
@@ -230,7 +232,7 @@ class ScoutSearch(Searcher):
             return None
         known = [((self._pool_x - x) ** 2).sum(axis=1) for x in self._x[self._epochs.since :]]
         apart = np.min([np.full(len(self._pool), _FAR), *known], axis=0)
-        chance = np.where(self._free, apart + 1e-9, 0.0)
+        chance = np.where(self._free, (apart if self._listed else apart**_APART) + 1e-9, 0.0)
         chosen = self._rng.choice(len(self._pool), p=chance / chance.sum())
         return tuple(self._pool[chosen].tolist()), None
 

@@ -25,9 +25,11 @@ from kt_lab.search.conformance_cases import (
     tiny_space,
 )
 from kt_lab.search.drawing import unlike
+from kt_lab.search.epochs import Epochs
 from kt_lab.search.features import Features
 from kt_lab.search.neighbourhood import mutated_rows, reshaped_rows
 from kt_lab.search.posterior import Posterior, Scales, _loss, held, log_improvement
+from kt_lab.search.scout_options import ScoutOptions
 from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Measurement, Proposal, Trial
 from kt_lab.tune import tune
@@ -512,16 +514,6 @@ def test_mutants_differ_in_a_few_parameters_by_a_few_steps():
     assert not moved[:, 12].any()
 
 
-def test_mutants_differ_in_tiles_warps_and_stages_more_often_than_in_hints():
-    space, rng = hinted_space(), np.random.default_rng(0)
-    rows = space.sample_rows(2000, rng=rng)
-    moved = dict(zip(space.names, (mutated_rows(space, rows, rng=rng) != rows).T, strict=True))
-    hints = np.mean([moved[hint].mean() for hint in HINTS])
-    assert moved["num_warps"].mean() > 1.7 * hints
-    assert min(moved[name].mean() for name in ("BLOCK_M", "BLOCK_N", "num_stages")) > 1.1 * hints
-    assert moved["GROUP"].mean() < 4 / 3 * hints  # no role; a hint's draw may be what it was
-
-
 def test_near_the_best_most_candidates_of_a_large_space_change_little():
     names = [f"p{i}" for i in range(24)]
     space = ParameterSpace([Integer(n, 0, 4) for n in names], default=dict.fromkeys(names, 0))
@@ -659,9 +651,45 @@ def test_rows_of_other_scales_are_members_and_fewer_where_hardly_any_is():
     assert space.valid(rows).all()
     hints = rows[:, len(SCALES) :] != 0
     assert 0.9 < hints.sum(axis=1).mean() < 1.3  # of two that change in the mean: 12 of 17, 3 of 4
-    assert all(len(np.unique(rows[:, at])) == space.parameters[at].cardinality for at in range(5))
-    strict = hinted_space([Constraint("one", "BLOCK_M * BLOCK_N * num_warps * GROUP <= 256")])
-    assert len(reshaped_rows(strict, origin, 1000, rng=rng)) < 1000
+    reach = [min(3, p.cardinality - 1) for p in space.parameters[:5]]  # from 0, the default
+    assert rows[:, :5].max(axis=0).tolist() == reach
+    assert all((np.bincount(rows[:, at])[1:] > 50).all() for at in range(5))
+    laws = " * ".join(SCALES) + " <= 256", "hint_0 + hint_1 + hint_2 + hint_3 == 0"
+    strict = hinted_space([Constraint(f"law_{at}", law) for at, law in enumerate(laws)])
+    assert 0 < len(reshaped_rows(strict, origin, 1000, rng=rng)) < 1000
+
+
+def test_whatever_is_looked_at_is_near_the_default_or_the_best_in_its_hints():
+    space, rng = hinted_space(), np.random.default_rng(0)
+    default, best = space.row(space.default), space.sample_rows(1, rng=rng)[0]
+    told = Epochs(0.3), [tuple(best.tolist())], [10.0], default[None], ScoutOptions()
+    hints = drawing.candidates(space, *told, rng=rng)[:, len(SCALES) :]
+    apart = [(hints != like[len(SCALES) :]).sum(axis=1) for like in (default, best)]
+    assert (np.min(apart, axis=0) <= 6).mean() > 0.99  # nine differ between uniform draws
+    assert min((np.argmin(apart, axis=0) == at).mean() for at in (0, 1)) > 0.05
+    assert len(np.unique(hints, axis=0)) > 500
+
+
+def test_starts_of_a_large_space_are_apart_but_not_as_far_as_they_can(monkeypatch):
+    space = hinted_space()
+
+    def nearest():
+        """Mean distance of a start to the nearest of those before it."""
+        apart = []
+        for seed in range(12):
+            searcher = scout(space, seed=seed)
+            configs = [p.config for p in searcher.ask(8)]
+            x = searcher._features(space.rows(configs))
+            apart += [np.linalg.norm(x[:at] - x[at], axis=1).min() for at in range(2, 8)]
+        return np.mean(apart)
+
+    found = {}
+    for power in (0.0, 0.5, 50.0):
+        monkeypatch.setattr(scout_module, "_APART", power)
+        found[power] = nearest()
+    assert 1.02 * found[0.0] < found[0.5] < found[50.0] / 1.02
+    monkeypatch.undo()
+    assert nearest() == found[0.5]
 
 
 def test_what_has_other_tiles_or_warps_is_unlike_what_is_known():
