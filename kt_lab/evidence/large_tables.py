@@ -11,7 +11,7 @@ from kt_lab.stats.intervals import geomean_interval
 TIMER = "events"
 OURS = ("scout", "options")
 _OTHERS = (
-    "none of its defaults was chosen, searched before it drew near the default and the best alone "
+    "none of its defaults was chosen, searched before its starts came near the default's scales "
     "(long runs of 20 s at most, no uniform draws)"
 )
 

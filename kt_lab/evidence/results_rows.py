@@ -134,7 +134,7 @@ def widened(result: Mapping[str, Any]) -> Row:
         "as before": "its defaults before",
         "one epoch": "itself never begun anew",
         "one epoch, like parents": "itself never begun anew and from the best alone",
-        "draws anywhere": "itself drawing from all of the space",
+        "starts anywhere": "itself with starts from all of the space",
         "scales anywhere": "itself with scales drawn whole",
         "extreme starts": "itself with starts further apart",
         "shapes at will": "itself with no choice kept for new tiles and warps",

@@ -76,8 +76,8 @@ VARIANTS: dict[str, Variant] = {
     ),
     "one epoch": Variant("never begun anew", {"idle": 0.0}),
     "one epoch, like parents": Variant("both", {"idle": 0.0}, instead=_ALIKE),
-    "draws anywhere": Variant(
-        "what does not descend from the best is drawn from all of the space",
+    "starts anywhere": Variant(
+        "starts are drawn from all of the space, not near the default",
         instead=((drawing, "reshaped_rows", _uniform_rows),),
     ),
     "scales anywhere": Variant("scales are drawn whole", instead=((neighbourhood, "_REACH", 99),)),

@@ -32,14 +32,14 @@ def candidates(
 
     They descend from the epoch's best configs, or differ from these or from `origins` in their
     scales and in little else: where every parameter is drawn at once hardly anything is fast, and
-    much compiles until it is stopped.
+    much compiles until it is stopped. Without `origins` they are drawn uniformly instead.
 
     Args:
         space: A ParameterSpace.
         epochs: Of the search.
         known: Every row that was asked for or told, in order.
         values: What each took, NaN while under way, inf where it failed.
-        origins: What somebody thought good, shape (m, parameters); None: all draws are uniform.
+        origins: What somebody thought good, shape (m, parameters); None: nobody did.
         options: How many, and which share of them near the best.
         rng: Draws.
     """
@@ -47,9 +47,8 @@ def candidates(
     best = epochs.parents(values, _shapes(space, known).tolist(), _PARENTS)
     near = int(options.near * size) if best else 0
     parents = np.asarray(known, dtype=int).reshape(-1, len(space.names))[best]
-    rows = []
-    if origins is not None:
-        rows = [reshaped_rows(space, np.concatenate([origins, parents]), size - near, rng=rng)]
+    like = [] if origins is None else [origins, parents]
+    rows = [reshaped_rows(space, np.concatenate(like), size - near, rng=rng)] if like else []
     if not any(map(len, rows)):  # other scales may hardly ever fit
         rows = [space.sample_rows(max(1, size - near), rng=rng)]
     if best:

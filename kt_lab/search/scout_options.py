@@ -64,6 +64,5 @@ class ScoutOptions(Options):
         starts = self.starts
         if starts is None and kind == 1:
             starts = int(min(_DEFAULTS[1][0], max(_DEFAULTS[0][0], 2 * lanes)))
-        told = (starts, self.ahead, self.effects, None)
-        both = zip(told, _DEFAULTS[kind], strict=True)
+        both = zip((starts, self.ahead, self.effects, None), _DEFAULTS[kind], strict=True)
         return tuple(default if given is None else given for given, default in both)
