@@ -32,14 +32,14 @@ def candidates(
 
     They descend from the epoch's best configs, or differ from these or from `origins` in their
     scales and in little else: where every parameter is drawn at once hardly anything is fast, and
-    much compiles until it is stopped. Without `origins` they are drawn uniformly instead.
+    much compiles until it is stopped. Without `origins` the rest is drawn uniformly.
 
     Args:
         space: A ParameterSpace.
         epochs: Of the search.
         known: Every row that was asked for or told, in order.
         values: What each took, NaN while under way, inf where it failed.
-        origins: What somebody thought good, shape (m, parameters); None: nobody did.
+        origins: What somebody thought good, shape (m, parameters); None: no longer asked for.
         options: How many, and which share of them near the best.
         rng: Draws.
     """

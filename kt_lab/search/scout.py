@@ -202,7 +202,7 @@ class ScoutSearch(Searcher):
 
     def _renew(self) -> None:
         """Draws new candidates from a space that is too large to be looked at as a whole."""
-        origins = self._origins if self._asked < 2 * self._starts else None  # or all of the space
+        origins = self._origins if self._asked < 2 * self._starts else None  # then uniform
         told = self._epochs, list(self._at), self._values
         rows = self._unseen(candidates(self.space, *told, origins, self.options, rng=self._rng))
         if not len(rows) and self.space.enumerable:

@@ -659,7 +659,7 @@ def test_rows_of_other_scales_are_members_and_fewer_where_hardly_any_is():
     assert 0 < len(reshaped_rows(strict, origin, 1000, rng=rng)) < 1000
 
 
-def test_whatever_is_looked_at_is_near_the_default_or_the_best_in_its_hints():
+def test_with_origins_all_candidates_are_near_them_or_the_best_in_their_hints():
     space, rng = hinted_space(), np.random.default_rng(0)
     default, best = space.row(space.default), space.sample_rows(1, rng=rng)[0]
     told = Epochs(0.3), [tuple(best.tolist())], [10.0], default[None], ScoutOptions()
