@@ -11,6 +11,7 @@ from kt_lab.roofline import roofline
 from kt_lab.sessions import load_sessions
 from kt_lab.stats.sessions import agreement
 from kt_lab.study import levels
+from kt_lab.ticks import of_each
 from kt_lab.vendors import compiled_readings
 
 BEGIN = "<!-- datasheet: begin -->"
@@ -64,7 +65,7 @@ def _row(landscape: Landscape) -> dict:
     latency = landscape.latency_us
     optimum = landscape.optimum_us
     ok = np.isfinite(latency)
-    spread = [np.std(s) / np.mean(s) for s in landscape.samples[0] if len(s) >= _CAREFUL]
+    careful = [samples for samples in landscape.samples[0] if len(samples) >= _CAREFUL]
     good = landscape.table[landscape.table["status"] == "ok"]
     bounds = roofline(landscape.manifest)
     return {
@@ -79,7 +80,7 @@ def _row(landscape: Landscape) -> dict:
         "median_over_best": float(np.nanmedian(latency)) / optimum,
         "within_1_percent": float((latency[ok] <= 1.01 * optimum).mean()),
         "within_5_percent": float((latency[ok] <= 1.05 * optimum).mean()),
-        "noise_cv": float(np.median(spread)),
+        "noise_cv": float(np.median(of_each(np.std, careful) / of_each(np.mean, careful))),
         "noise_floor": levels(landscape)["noise_floor"],
         **_sessions(landscape),
         "bytes_floor_us": bounds.bytes_us,

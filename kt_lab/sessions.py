@@ -13,7 +13,7 @@ import pyarrow as pa
 from kt_lab.errors import LandscapeError
 from kt_lab.landscape import Landscape, data_directory
 from kt_lab.provenance import provenance
-from kt_lab.ticks import read_table, write_table
+from kt_lab.ticks import of_each, read_table, write_table
 from kt_lab.trial import OK
 
 SCHEMA = 2
@@ -117,7 +117,7 @@ def log_offsets(landscape: Landscape, sessions: pd.DataFrame) -> dict[str, np.nd
     out = {}
     for name, frame in kept.groupby("session", sort=True):
         found = np.full(landscape.space.size, np.nan)
-        found[frame["config"].to_numpy()] = [float(np.median(s)) for s in frame["samples_us"]]
+        found[frame["config"].to_numpy()] = of_each(np.median, list(frame["samples_us"]))
         out[str(name)] = np.log(found / landscape.latency_us)
     return out
 

@@ -5,7 +5,7 @@ CUDA reads an event in ticks of 32 ns and reports milliseconds as float32; a rec
 rounded to 0.1 ms as they are made; they are stored as what they advance by.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +99,21 @@ def to_steps(clock_s: np.ndarray) -> np.ndarray | None:
 def from_steps(steps: np.ndarray) -> np.ndarray:
     """Returns the seconds of a clock, float32, from what `to_steps` returned."""
     return (np.cumsum(steps, dtype=np.int64) / CLOCK_TICKS).astype(np.float32)
+
+
+def of_each(statistic: Callable[..., np.ndarray], samples: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns a statistic of each config's samples, shape (len(samples),); NaN where it has none.
+
+    As many rows at once as have the same length: tens of times as fast as one by one.
+
+    Args:
+        statistic: Of an array and an `axis` (np.median).
+        samples: Of each config, any number.
+    """
+    found, alike = np.full(len(samples), np.nan), {}
+    for at, row in enumerate(samples):
+        alike.setdefault(len(row), []).append(at)
+    for size, ats in alike.items():
+        if size:
+            found[ats] = statistic(np.array([samples[at] for at in ats]), axis=1)
+    return found

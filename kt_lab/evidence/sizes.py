@@ -144,8 +144,7 @@ def described(workload: str, gpu: str, level: int) -> dict[str, Any]:
 
 
 def _latency_us(whole: Landscape, space: ParameterSpace, of_all: np.ndarray) -> np.ndarray:
-    at = [whole.space.index(config) for config in space.configs(space.enumerate())]
-    return np.nan_to_num(of_all[at], nan=np.inf)
+    return np.nan_to_num(of_all[whole.space.indices(space.enumerate())], nan=np.inf)
 
 
 def search(

@@ -42,21 +42,25 @@ def name_spread(found: Sequence[Landscape]) -> pd.DataFrame:
     parts = []
     for x in found:
         rows, column = x.space.enumerate(), x.space.names.index("num_stages")
+        visits, told = np.arange(x.visits)[:, None], []
+        read = np.array([x.medians_us(visit) for visit in range(x.visits)])
         for names in map(np.array, _shared(x)):
             first, second = np.triu_indices(len(names), k=1)
             stages = _stages_alone(rows[names[first]], rows[names[second]], column)
-            for visit in range(x.visits):
-                read = x.medians_us(visit)[names]
-                off = np.exp(np.abs(np.log(read[first] / read[second]))) - 1
-                level = float(np.median(read))
-                part = pd.DataFrame({"off": off, "stages": stages})
-                parts.append(part.assign(**about(x), visit=visit, latency_us=level))
+            off = np.exp(np.abs(np.log(read[:, names[first]] / read[:, names[second]]))) - 1
+            level = np.median(read[:, names], axis=1, keepdims=True)
+            columns = np.broadcast_arrays(off, stages, visits, level)
+            told.append([column.ravel() for column in columns])
+        if told:
+            columns = map(np.concatenate, zip(*told, strict=True))
+            parts.append(pd.DataFrame(dict(zip(_TOLD, columns, strict=True))).assign(**about(x)))
     if not parts:
-        return pd.DataFrame(columns=["off", "stages", *_ABOUT, "visit", "latency_us"])
+        return pd.DataFrame(columns=[*_TOLD, *_ABOUT])
     return pd.concat(parts, ignore_index=True)
 
 
 _ABOUT = ("kernel", "workload", "family", "gpu")
+_TOLD = ("off", "stages", "visit", "latency_us")
 
 
 def _shared(landscape: Landscape) -> list[list[int]]:

@@ -24,14 +24,14 @@ MOST = 8.0  # multiples of the optimum: slower ones share the last colour
 SLOTS = (10, 3)  # readings side by side and one below the other in a cell; later ones start again
 ABOVE = 0.64  # of a cell: readings are drawn in this upper part, what it says below
 ROUTE = "#D55E00"  # the incumbent's way: tells itself from every colour of the map
-_MAP = "viridis_r"
+_MAP = mpl.colormaps["viridis_r"]  # looked up once: each time it is a new copy
 _COLUMNS = ("x_index", "y_index", "x", "y", "status", "ratio", "x_name", "y_name")
 _LETTERS = {"compile_error": "C", "launch_error": "L", "wrong_result": "W", "timeout": "T"}
 
 
 def cell_color(ratio: float, *, most: float = MOST) -> str:
     """Returns the colour (#rrggbb) of a latency ratio, 1 to `most` on a logarithmic scale."""
-    return to_hex(mpl.colormaps[_MAP](LogNorm(1.0, most, clip=True)(ratio)))
+    return to_hex(_MAP(LogNorm(1.0, most, clip=True)(ratio)))
 
 
 def ink_on(color: str) -> str:

@@ -138,7 +138,7 @@ def resample_means(
             where = slots[np.nonzero(members == position)[0]]
             with np.errstate(invalid="ignore"):
                 np.add.at(total, where, draw(where.size, rng))
-            np.add.at(count, where, 1)
+            count += np.bincount(where, minlength=resamples)
     mean = (total.T / count).T
     return np.where(np.isnan(mean), np.inf, mean)
 

@@ -43,10 +43,11 @@ def crossings(landscapes: Sequence[Landscape]) -> pd.DataFrame:
         pooled latency of the workload), default (whether it is the workload's). A config that a
         workload's landscape does not hold has no row there.
     """
-    configs = dict.fromkeys(c for x in landscapes for c in _recorded(x))
+    recorded = [_recorded(x) for x in landscapes]
+    configs = dict.fromkeys(c for at in recorded for c in at)
     parts = []
-    for x in landscapes:
-        at, own = _recorded(x), x.space.default
+    for x, at in zip(landscapes, recorded, strict=True):
+        own = x.space.default
         held = {c: at[t] for c in configs if (t := carried(c, own)) in at}
         part = pd.DataFrame({"workload": named(x), "config": list(held)})
         part = part.assign(optimum_us=x.optimum_us, default=[c == own for c in held])

@@ -4,6 +4,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class Bootstrap:
         return np.random.default_rng([self.seed, zlib.crc32(searcher.encode())])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sample:
     """The runs of one searcher on one workload, by seed; all arrays have shape (seeds,).
 
@@ -77,7 +78,7 @@ class Sample:
             log = mean if self.logged else np.log(mean)
         return np.where(np.isnan(log), np.inf, log)  # 0 / 0: free, but nothing was reached
 
-    @property
+    @cached_property
     def estimate(self) -> float:
         """The logarithm of the value of all runs."""
         return float(self.log_value(np.arange(self.seeds.size)))
@@ -94,11 +95,14 @@ def draw_logs(samples: Sequence[Sample], n: int, rng: np.random.Generator) -> np
     drawn = []
     for sample in samples:
         same, size = np.array_equal(first, sample.seeds), sample.seeds.size
+        if size == 1:  # whatever is drawn: of one value nothing is random
+            drawn.append(np.full(n, sample.estimate))
+            continue
         drawn.append(sample.log_value(rows if same else rng.integers(size, size=(n, size))))
     return np.stack(drawn, axis=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pair:
     """A searcher's and the reference's runs on one workload (cell: gpu, kernel, workload)."""
 
@@ -107,7 +111,7 @@ class Pair:
     reference: Sample
     target_us: float
 
-    @property
+    @cached_property
     def estimate(self) -> float:
         """The log ratio of all runs."""
         return float(log_ratio(np.float64(self.own.estimate), np.float64(self.reference.estimate)))
@@ -120,7 +124,7 @@ class Pair:
             and max(self.own.seeds.size, self.reference.seeds.size) == 1
         )
 
-    @property
+    @cached_property
     def tails(self) -> dict[str, float]:
         """The log ratios of the 90th percentile and of the worst seed; NaN unless logged."""
         logs = quantiles(self.own.amount, tuple(TAILS.values())) if self.own.logged else math.nan
@@ -212,6 +216,7 @@ def _pairs(samples: pd.DataFrame, reference: str | None, *, logged: bool) -> dic
     if reference is not None:
         check_searcher(samples, reference)
     found: dict[str, list[Pair]] = {}
+    samples = samples.sort_values("seed", kind="stable")  # once: groups keep the order
     for cell, table in samples.groupby(list(CELL), observed=True, sort=True):
         own = {
             str(name): _sample(runs, logged=logged)
@@ -234,8 +239,7 @@ def _pairs(samples: pd.DataFrame, reference: str | None, *, logged: bool) -> dic
 
 
 def _sample(runs: pd.DataFrame, *, logged: bool) -> Sample:
-    """Returns the runs of one searcher on one workload, sorted by seed."""
-    runs = runs.sort_values("seed")
+    """Returns the runs of one searcher on one workload, as they come."""
     return Sample(
         runs["seed"].to_numpy(),
         runs["amount"].to_numpy(float),
