@@ -376,7 +376,9 @@ def test_a_replayed_race_says_what_it_cannot_do():
 # -- the evidence ---------------------------------------------------------------------------------
 
 
-def test_the_evidence_covers_every_test_and_is_plain_data():
+def test_the_evidence_covers_every_test_and_is_plain_data(monkeypatch):
+    some = evidence.landscapes()[::4]
+    monkeypatch.setattr(evidence, "landscapes", lambda: some)
     parser = argparse.ArgumentParser()
     evidence.add_arguments(parser)
     result = evidence.run(parser.parse_args(["--duels", "4", "--searches", "3"]))

@@ -28,7 +28,6 @@ def test_runs_that_another_cpu_may_change_are_kept_apart():
     [
         ({TPE: [LATER, "config"]}, 0, "1 of Optuna's differ, whose later trials hang on the CPU"),
         ({PATTERN: ["config"]}, 1, "1 differ that must not"),
-        ({TPE: ["config"]}, 1, "1 differ that must not"),
     ],
 )
 def test_the_stored_runs_are_drawn_whatever_differs(

@@ -119,7 +119,7 @@ SMALL = {
     ),
     "11_scale_out.ipynb": (
         {"WORKLOADS": "softmax/4096x640", "SEARCHERS": "random", "SEEDS": 3, "TRIALS": 20}
-        | {"DASHBOARD": False},
+        | {"DASHBOARD": False, "WORKERS": 1},
         ["scale_out"],
     ),
     "12_size_of_space.ipynb": (

@@ -4,7 +4,8 @@ import hashlib
 import io
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from kt_lab.errors import StoreError, UsageError
@@ -54,8 +58,8 @@ def save_figure(
     table, digest = write_points(data, name, directory=directory)
     paths = {kind: table.with_name(f"{name}.{kind}") for kind in ("pdf", "png", "csv", "json")}
     paths["png"].write_bytes(png_bytes(fig, dpi=300))
-    with mpl.rc_context(_FIXED):
-        fig.savefig(paths["pdf"], metadata={"CreationDate": None})
+    with _canvas(fig, FigureCanvasPdf, dpi=72) as canvas:
+        canvas.print_pdf(paths["pdf"], metadata={"CreationDate": None})
     inches = [float(length) for length in fig.get_size_inches()]
     facts = {"caption": caption, "inches": inches, "csv_sha256": digest}
     write_facts(facts, paths["json"], provenance=provenance)
@@ -97,9 +101,22 @@ def write_facts(
 def png_bytes(fig: Figure, *, dpi: int = 150) -> bytes:
     """Returns the figure as PNG, for a notebook cell or a widget."""
     buffer = io.BytesIO()
-    with mpl.rc_context(_FIXED):
-        fig.savefig(buffer, format="png", dpi=dpi)
+    with _canvas(fig, FigureCanvasAgg, dpi=dpi) as canvas:
+        canvas.print_png(buffer)
     return buffer.getvalue()
+
+
+@contextmanager
+def _canvas(fig: Figure, kind: type[FigureCanvasBase], *, dpi: float) -> Iterator[Any]:
+    """Yields a canvas to print on; `savefig` would draw twice, once for the layout alone."""
+    kept, dots = fig.canvas, fig.dpi
+    try:
+        with mpl.rc_context(_FIXED):
+            fig.dpi = dpi
+            yield kind(fig)
+    finally:
+        fig.dpi = dots
+        fig.set_canvas(kept)
 
 
 def read_points(path: str | Path) -> dict[str, pd.DataFrame]:

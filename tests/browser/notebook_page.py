@@ -115,8 +115,17 @@ class NotebookPage:
         """Runs every cell, as the menu does."""
         self.command("notebook:run-all-cells", wait=wait)
 
+    def run_above(self, text: str) -> None:
+        """Runs the cells above the code cell that holds `text`, as the menu does."""
+        self._select(text)
+        self.command("notebook:run-all-above")
+
     def run_cell(self, text: str) -> None:
         """Selects the code cell that holds `text` and runs it, as Ctrl-Enter does."""
+        self._select(text)
+        self.command("notebook:run-cell")
+
+    def _select(self, text: str) -> None:
         self.page.evaluate(
             """(text) => {
                 const notebook = window.jupyterapp.shell.currentWidget.content;
@@ -125,7 +134,6 @@ class NotebookPage:
             }""",
             text,
         )
-        self.command("notebook:run-cell")
 
     def execute(self, code: str) -> str:
         """Returns what a piece of code prints in the notebook's kernel."""

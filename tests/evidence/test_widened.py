@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -84,17 +85,29 @@ def test_it_chooses_a_workload_of_every_kernel_of_the_ablation():
     assert len(chosen) == 16
 
 
+@pytest.fixture(scope="module")
+def searched():
+    """Returns the configs of a search and what it ended with; each is made once."""
+
+    @cache
+    def search(name, kind, trials):
+        found = []
+        with pytest.MonkeyPatch.context() as patch:
+            kept = lambda *a, **k: found.append(tune(*a, **k)) or found[-1]  # noqa: E731
+            patch.setattr(widened, "tune", kept)
+            ended = widened.searched(WORKLOAD, kind, "h200", name, 0, trials, 14)[0]
+        return [trial.config for trial in found[0]], ended
+
+    return search
+
+
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != WHOLE] + [PEERS[0]])
-def test_a_variant_searches_otherwise(name, monkeypatch):
+def test_a_variant_searches_otherwise(name, searched):
     kind, trials = ("mild", 800) if "epoch" in name else ("steep", 50)
-    found, ends = [], []
-    monkeypatch.setattr(widened, "tune", lambda *a, **k: found.append(tune(*a, **k)) or found[-1])
-    for one in (WHOLE, name):
-        ends.append(widened.searched(WORKLOAD, kind, "h200", one, 0, trials, 14)[0])
-    whole, other = ([trial.config for trial in history] for history in found)
-    assert min(map(len, found)) >= trials
+    (whole, end), (other, end_of_other) = (searched(n, kind, trials) for n in (WHOLE, name))
+    assert min(len(whole), len(other)) >= trials
     assert other != whole
-    assert ends[1] != ends[0] or name == "epochs anywhere"  # which may come to the same
+    assert end_of_other != end or name == "epochs anywhere"  # which may come to the same
 
 
 def test_a_short_comparison_is_stored_told_and_not_searched_again(tmp_path, monkeypatch):

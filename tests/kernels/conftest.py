@@ -4,6 +4,7 @@ Triton decides at import whether functions are interpreted, so neither may happe
 that runs the other tests.
 """
 
+import heapq
 import itertools
 import json
 import os
@@ -167,12 +168,20 @@ def _distinct_cases(kernel: str, *, sms: int = 2, **extents: int) -> list[dict]:
 
 def _pairwise(cases: list[dict]) -> list[dict]:
     shuffled = random.Random(0).sample(cases, len(cases))
-    kept, covered = [], set()
+    pairs = []
     for case in shuffled:
         visible = [item for item in case["config"].items() if item[0] not in _INVISIBLE]
         shape = tuple(case["extents"].items())
-        pairs = {(shape, *pair) for pair in itertools.combinations(visible, 2)}
-        if pairs - covered or not visible:
-            kept.append(case)
-            covered |= pairs
-    return kept
+        pairs.append({(shape, *pair) for pair in itertools.combinations(visible, 2)} or {shape})
+    kept, covered = [], set()
+    queue = [(-len(found), at) for at, found in enumerate(pairs)]
+    heapq.heapify(queue)
+    while queue:  # what adds most is next: a third fewer than in any order
+        gain, at = heapq.heappop(queue)
+        fresh = pairs[at] - covered
+        if len(fresh) == -gain:
+            kept.append(at)
+            covered |= fresh
+        elif fresh:
+            heapq.heappush(queue, (-len(fresh), at))
+    return [shuffled[at] for at in sorted(kept)]
