@@ -91,7 +91,7 @@ def _asking(script: str, environment: Mapping[str, str]):
 @pytest.fixture(scope="session")
 def interpret() -> Iterator[Callable[[Sequence[dict]], list[dict]]]:
     """Runs cases in the Triton interpreter; each answer has "problem", empty if all is well."""
-    yield from _asking("run_cases.py", {"TRITON_INTERPRET": "1"})
+    yield from _asking("run_cases.py", {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"})
 
 
 def _once(cases: Sequence[dict]) -> list[dict]:

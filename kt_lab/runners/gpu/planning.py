@@ -1,10 +1,11 @@
 """What a recording needs to know of device code without launching it."""
 
+import ast
 import hashlib
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kt_lab.kernels import REGISTRY, device_module
@@ -103,13 +104,19 @@ def launch_key(launch: Any) -> str:
 
 
 def sources(kernel: str) -> list[str]:
-    """Returns the modules that define a kernel: its space, its device code, and what those use."""
-    first = [f"{_KERNELS}.{REGISTRY[kernel]}", device_module(kernel).__name__]
+    """Returns the modules that define a kernel: its space, its device code, and what those use.
+
+    Nothing is imported, which would take seconds for torch. A module of which only constants are
+    used does not count, as in the hashes of what is recorded.
+    """
+    first = [f"{_KERNELS}.{REGISTRY[kernel]}", f"{_DEVICE}.{REGISTRY[kernel]}"]
     found, todo = set(first), list(first)
     while todo:
-        module = importlib.import_module(todo.pop())
-        names = {getattr(value, "__module__", None) or "" for value in vars(module).values()}
-        used = {name for name in names if name.startswith(f"{_KERNELS}.") and name != _DEVICE}
-        todo += sorted(used - found)
-        found |= used
+        path = Path(__file__).parents[3].joinpath(*todo.pop().split(".")).with_suffix(".py")
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            ours = module.startswith(f"{_KERNELS}.") and module not in (_DEVICE, *found)
+            if ours and not all(alias.name.isupper() for alias in node.names):
+                todo.append(module)
+                found.add(module)
     return first + sorted(found - set(first))

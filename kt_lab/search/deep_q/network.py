@@ -79,7 +79,7 @@ class MoveNetwork:
         tensors = {n: torch.tensor(w, dtype=torch.float32) for n, w in weights.items()}
         self._center, self._spread = tensors.pop("center"), tensors.pop("spread")
         self._tensors = {name: tensor.requires_grad_() for name, tensor in tensors.items()}
-        self._adam = torch.optim.Adam(self._tensors.values(), lr=rate, foreach=False)
+        self._rate, self._adam = rate, None  # made when it is first fitted: seconds of imports
 
     @classmethod
     def of(cls, weights: Mapping[str, np.ndarray], *, rate: float) -> "MoveNetwork":
@@ -102,6 +102,8 @@ class MoveNetwork:
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
         """Takes one step of Adam on the mean Huber loss (threshold 1) to targets of shape (n,)."""
         torch = self._torch
+        if self._adam is None:
+            self._adam = torch.optim.Adam(self._tensors.values(), lr=self._rate, foreach=False)
         with _one_thread(torch):
             targets = torch.tensor(y, dtype=torch.float32)
             self._adam.zero_grad()
@@ -116,7 +118,7 @@ class MoveNetwork:
 
     def __deepcopy__(self, memo: dict) -> "MoveNetwork":
         """Returns a copy with weights of its own, and with Adam at its start."""
-        return self.of(self.weights(), rate=self._adam.param_groups[0]["lr"])
+        return self.of(self.weights(), rate=self._rate)
 
     def _forward(self, x: np.ndarray):
         torch, width = self._torch, len(self._center)
