@@ -181,11 +181,6 @@ class NoiseFloor:
     excluded: int
 
     @property
-    def claimed_regret(self) -> float:
-        """The regret by the picking readings themselves: the winner's curse, usually < 0."""
-        return sum(self.read_us) / 2 / self.optimum_us - 1
-
-    @property
     def level(self) -> float:
         """The floor relative to the optimum, 1 + regret: the dotted line of the figures."""
         return 1 + self.regret

@@ -104,10 +104,6 @@ class Winner:
         """The workload's key: `kernel/name`."""
         return f"{self.kernel}/{self.workload}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the config as a plain dict."""
-        return dict(self.config)
-
     def as_triton(self) -> Any:
         """Returns the config as a `triton.Config`, for `triton.autotune` or a heuristic."""
         import triton

@@ -1,7 +1,7 @@
 """The frozen records of a run: config, proposal, measurement, trial, history."""
 
 import statistics
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,10 +46,6 @@ class Config(Mapping):
     def keys(self) -> KeysView[str]:
         """Returns the parameter names: a dict's own view, which compares fast."""
         return self._values.keys()
-
-    def items(self) -> ItemsView[str, Any]:
-        """Returns names and values, likewise."""
-        return self._values.items()
 
     def __hash__(self) -> int:
         """Hashes by content, so that configs can be set members and dict keys."""

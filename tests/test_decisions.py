@@ -56,9 +56,8 @@ def test_a_winner_comes_back_exactly(tmp_path):
     found = load_winner("softmax/4096x640", directory=tmp_path)
     assert found == winner
     assert found.key == "softmax/4096x640"
-    for name, value in found.as_dict().items():
+    for name, value in found.config.items():
         assert type(value) is type(values[name])
-    assert type(found.as_dict()) is dict
     assert found.finalists == (BEST, OTHER)
     assert [type(v) for v in found.finalists[0].values()] == [int, int, str, int, int]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kt_lab.ticks import TICK_MS, from_steps, read_table, to_steps, to_ticks, write_table
+from kt_lab.ticks import TICK_MS, from_steps, of_each, read_table, to_steps, to_ticks, write_table
 
 
 def lists(*samples):
@@ -75,3 +75,11 @@ def test_a_clock_that_ticks_cannot_hold_stays_as_it_is():
     assert to_steps(np.float32([1.0, np.nan])) is None
     assert to_steps(np.float32([1e9])) is None
     assert to_steps(np.float32([])).size == 0
+
+
+def test_a_statistic_of_samples_of_any_lengths_is_that_of_each():
+    samples = [np.array(x, np.float32) for x in ([3, 1, 2], [], [5], [1, 2, 9], [4, 8])]
+    found = of_each(np.median, samples)
+    assert found[[0, 2, 3, 4]].tolist() == [2, 5, 2, 6]
+    assert np.isnan(found[1])
+    assert of_each(np.median, []).shape == (0,)

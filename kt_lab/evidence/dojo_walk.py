@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from kt_lab.programs.schedule import SEPARATOR
-from kt_lab.search.deep_q.network import MoveNetwork, pairs
+from kt_lab.search.deep_q.network import frozen_values, pairs
 from kt_lab.search.deep_q.policy import Policy
 from kt_lab.trial import Config
 
@@ -27,14 +27,15 @@ def walk_table(
         policy expected of the move.
     """
     policy.check(space)
-    network, moves = MoveNetwork.of(policy.weights, rate=0.0), policy.facts["moves"]
+    moves = policy.facts["moves"]
     at, seen, start_us = space.default, {space.key(space.default)}, measure(space.default)
     rows = [{"move": "start", "latency_us": start_us, "speedup": 1.0, "value": None}]
     for n in range(moves):
         near = [c for c in space.neighbours(at) if space.key(c) not in seen]
         if not near:
             break
-        values = network.predict(pairs(space.encode([at])[0], space.encode(near), n / moves))
+        offered = pairs(space.encode([at])[0], space.encode(near), n / moves)
+        values = frozen_values(policy.weights, offered)
         best = int(values.argmax())
         got = rows[-1]["speedup"]
         worth = math.log2(1 + got) if policy.facts["reward"] == "log" else got

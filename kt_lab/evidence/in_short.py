@@ -102,8 +102,7 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
         f"on {len(shares)} kernels, {sum(share > 1 for share in shares) or 'none'} of them "
         "slower; after as many "
         f"configs {geometric_mean(ends):.2f} ({min(ends):.3f} to {max(ends):.3f}), "
-        f"{sum(end > 1 for end in ends) or 'none'} slower; {len(own[-1])} of the kernels were "
-        "searched before it last changed."
+        f"{sum(end > 1 for end in ends) or 'none'} slower."
     )
 
 

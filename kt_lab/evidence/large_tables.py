@@ -10,10 +10,6 @@ from kt_lab.stats.intervals import geomean_interval
 
 TIMER = "events"
 OURS = ("scout", "options")
-_OTHERS = (
-    "none of its defaults was chosen, searched before its starts came near the default's scales "
-    "(long runs of 20 s at most, no uniform draws)"
-)
 
 
 def raced_us(result: Mapping[str, Any], op: str, *, timer: str = TIMER) -> dict[str, float]:
@@ -103,7 +99,8 @@ def large_lines(result: Mapping[str, Any], judged: Mapping[str, Any] | None = No
     """
     lines = [_about(result, _names(result)), "", *_table_lines(result)]
     if judged is not None:
-        lines += ["", f"Other kernels, in whose spaces {_OTHERS}:", "", *_table_lines(judged)]
+        others = "Other kernels, whose readings no default was fitted to (no uniform draws):"
+        lines += ["", others, "", *_table_lines(judged)]
     return lines
 
 

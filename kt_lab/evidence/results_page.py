@@ -68,7 +68,7 @@ def block(directory: Path | None = None) -> str:
         near(found["warm"]),
         warm_live(found["warm_live"]),
         sizes(found["sizes"]),
-        *map(widened, (found[name] for name in ("widened", "widened-long", "widened-starts"))),
+        *map(widened, (found["widened"], found["widened-long"])),
         storage(found["storage"]),
         fuzzing(found["fuzzing"]),
         scaling(found["scaling"]),

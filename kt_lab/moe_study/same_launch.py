@@ -49,8 +49,7 @@ def name_spread(found: Sequence[Landscape]) -> pd.DataFrame:
             stages = _stages_alone(rows[names[first]], rows[names[second]], column)
             off = np.exp(np.abs(np.log(read[:, names[first]] / read[:, names[second]]))) - 1
             level = np.median(read[:, names], axis=1, keepdims=True)
-            columns = np.broadcast_arrays(off, stages, visits, level)
-            told.append([column.ravel() for column in columns])
+            told.append(map(np.ravel, np.broadcast_arrays(off, stages, visits, level)))
         if told:
             columns = map(np.concatenate, zip(*told, strict=True))
             parts.append(pd.DataFrame(dict(zip(_TOLD, columns, strict=True))).assign(**about(x)))

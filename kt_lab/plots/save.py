@@ -112,8 +112,9 @@ def _canvas(fig: Figure, kind: type[FigureCanvasBase], *, dpi: float) -> Iterato
     kept, dots = fig.canvas, fig.dpi
     try:
         with mpl.rc_context(_FIXED):
+            canvas = kind(fig)  # first: with no window that would be resized
             fig.dpi = dpi
-            yield kind(fig)
+            yield canvas
     finally:
         fig.dpi = dots
         fig.set_canvas(kept)

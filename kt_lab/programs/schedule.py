@@ -80,23 +80,5 @@ def replay(program: Program, schedule: str | Iterable[Move]) -> Program:
     return program
 
 
-def replay_leniently(
-    program: Program, schedule: str | Iterable[Move]
-) -> tuple[Program, tuple[Move, ...]]:
-    """Replays a schedule that was made for something else and skips what became illegal.
-
-    Returns:
-        The program, and the moves that were legal: a schedule that replays strictly.
-    """
-    kept = []
-    for move in _moves(schedule):
-        try:
-            program = apply_move(program, move)
-        except ProgramError:
-            continue
-        kept.append(move)
-    return program, tuple(kept)
-
-
 def _moves(schedule: str | Iterable[Move]) -> Iterable[Move]:
     return parse_schedule(schedule) if isinstance(schedule, str) else schedule

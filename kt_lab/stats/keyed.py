@@ -47,10 +47,9 @@ def crossings(landscapes: Sequence[Landscape]) -> pd.DataFrame:
     configs = dict.fromkeys(c for at in recorded for c in at)
     parts = []
     for x, at in zip(landscapes, recorded, strict=True):
-        own = x.space.default
-        held = {c: at[t] for c in configs if (t := carried(c, own)) in at}
+        held = {c: at[t] for c in configs if (t := carried(c, x.space.default)) in at}
         part = pd.DataFrame({"workload": named(x), "config": list(held)})
-        part = part.assign(optimum_us=x.optimum_us, default=[c == own for c in held])
+        part = part.assign(optimum_us=x.optimum_us, default=[c == x.space.default for c in held])
         rows = list(held.values())
         for visit in range(min(x.visits for x in landscapes)):
             read, judged = x.medians_us(visit)[rows], judged_us(x, visit=visit)[rows]

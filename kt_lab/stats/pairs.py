@@ -95,10 +95,8 @@ def draw_logs(samples: Sequence[Sample], n: int, rng: np.random.Generator) -> np
     drawn = []
     for sample in samples:
         same, size = np.array_equal(first, sample.seeds), sample.seeds.size
-        if size == 1:  # whatever is drawn: of one value nothing is random
-            drawn.append(np.full(n, sample.estimate))
-            continue
-        drawn.append(sample.log_value(rows if same else rng.integers(size, size=(n, size))))
+        chosen = rows if same else rng.integers(size, size=(n, size))
+        drawn.append(sample.log_value(chosen) if size > 1 else np.full(n, sample.estimate))
     return np.stack(drawn, axis=-1)
 
 

@@ -17,7 +17,15 @@ GROUPS = {"core": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
 # What the design promises, by group.
 PROMISED = {
     "core": {"numpy", "pandas", "pyarrow", "scipy", "scikit-learn", "optuna"},
-    "lab": {"jupyterlab", "ipywidgets", "matplotlib", "seaborn", "papermill", "tqdm"},
+    "lab": {
+        "jupyterlab",
+        "ipywidgets",
+        "matplotlib",
+        "seaborn",
+        "papermill",
+        "tqdm",
+        "safetensors",
+    },
     "gpu": {"torch", "triton", "nvidia-ml-py"},
     "peers": {"helion", "kernel-tuner", "packaging"},
     "programs": {"gymnasium", "torch", "safetensors", "ziglang"},

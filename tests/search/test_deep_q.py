@@ -14,7 +14,7 @@ from kt_lab.programs.space import ScheduleSpace
 from kt_lab.search import LEARNERS, get_searcher, make_searcher, searchers
 from kt_lab.search.conformance import CHECKS, check_searcher
 from kt_lab.search.conformance_cases import bowl, drive, small_space
-from kt_lab.search.deep_q.network import MoveNetwork, Offer, pairs
+from kt_lab.search.deep_q.network import MoveNetwork, Offer, frozen_values, pairs
 from kt_lab.search.deep_q.policy import Policy
 from kt_lab.search.deep_q.replay import EpisodeLearner
 from kt_lab.search.max_reward import Episode, MaxQLearner, Table, Transition
@@ -270,6 +270,7 @@ def test_a_policy_is_stored_with_its_facts_and_plays_frozen(stored):
     x = np.random.default_rng(0).normal(size=(9, 9))
     again = MoveNetwork.of(policy.weights, rate=1e-3)
     np.testing.assert_array_equal(again.predict(x), searcher.learner.model.predict(x))
+    np.testing.assert_allclose(frozen_values(policy.weights, x), again.predict(x), rtol=1e-4)
 
     of = Schedules()
     frozen = make_searcher(

@@ -102,7 +102,6 @@ def test_without_noise_the_floor_is_zero():
     floor = baseline.noise_floor([3.0, 2.0, None], [3.0, 2.0, None])
     assert (floor.regret, floor.optimum, floor.picks, floor.configs) == (0, 1, (1, 1), 2)
     assert floor.level == 1
-    assert floor.claimed_regret == 0
 
 
 def test_the_floor_is_judged_on_the_other_visit():
@@ -112,7 +111,6 @@ def test_the_floor_is_judged_on_the_other_visit():
     assert floor.judged_us == (3, 2)
     assert floor.read_us == (1, 2)
     assert floor.regret == pytest.approx(0.25)
-    assert floor.claimed_regret == pytest.approx(-0.25)
     assert floor.excluded == 1
 
 

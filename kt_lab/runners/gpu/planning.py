@@ -109,14 +109,12 @@ def sources(kernel: str) -> list[str]:
     Nothing is imported, which would take seconds for torch. A module of which only constants are
     used does not count, as in the hashes of what is recorded.
     """
-    first = [f"{_KERNELS}.{REGISTRY[kernel]}", f"{_DEVICE}.{REGISTRY[kernel]}"]
-    found, todo = set(first), list(first)
-    while todo:
-        path = Path(__file__).parents[3].joinpath(*todo.pop().split(".")).with_suffix(".py")
+    found = [f"{_KERNELS}.{REGISTRY[kernel]}", f"{_DEVICE}.{REGISTRY[kernel]}"]
+    for name in found:  # which grows
+        path = Path(__file__).parents[3].joinpath(*name.split(".")).with_suffix(".py")
         for node in ast.walk(ast.parse(path.read_bytes())):
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             ours = module.startswith(f"{_KERNELS}.") and module not in (_DEVICE, *found)
             if ours and not all(alias.name.isupper() for alias in node.names):
-                todo.append(module)
-                found.add(module)
-    return first + sorted(found - set(first))
+                found.append(module)
+    return found[:2] + sorted(found[2:])

@@ -27,6 +27,18 @@ def pairs(state: np.ndarray, after: np.ndarray, share: float) -> np.ndarray:
     return np.hstack([left, after, np.full((len(after), 1), share)])
 
 
+def frozen_values(weights: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Returns what `MoveNetwork.predict` does of such weights, without torch."""
+    w, center, spread = len(weights["center"]), weights["center"], weights["spread"]
+    state, after = (np.clip((x[:, i : i + w] - center) / spread, -_FAR, _FAR) for i in (0, w))
+    x = np.hstack([state, after, after - state, x[:, 2 * w :]])
+    centred = x - x.mean(axis=1, keepdims=True)
+    x = np.hstack([x, centred / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)])
+    for n in range(last := len(weights) // 2 - 2):
+        x = np.maximum(x @ weights[f"weight{n}"].T + weights[f"bias{n}"], 0.0)
+    return (x @ weights[f"weight{last}"].T + weights[f"bias{last}"])[:, 0]
+
+
 class Offer:
     """The moves of a state; its inputs are made when they are used, for there are many."""
 
