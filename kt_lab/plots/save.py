@@ -51,14 +51,14 @@ def save_figure(
         caption: The text under the figure.
 
     Returns:
-        The paths by kind: "pdf" (TrueType fonts), "png" (300 dpi), "csv" (with a `panel` column
-        when data is a mapping; read it with `read_points`) and "json" (caption, provenance,
+        The paths by kind: "pdf" (TrueType fonts), "png" (both 300 dpi), "csv" (with a `panel`
+        column when data is a mapping; read it with `read_points`) and "json" (caption, provenance,
         versions, size in inches, SHA-256 of the csv).
     """
     table, digest = write_points(data, name, directory=directory)
     paths = {kind: table.with_name(f"{name}.{kind}") for kind in ("pdf", "png", "csv", "json")}
     paths["png"].write_bytes(png_bytes(fig, dpi=300))
-    with _canvas(fig, FigureCanvasPdf, dpi=72) as canvas:
+    with _canvas(fig, FigureCanvasPdf, dpi=300) as canvas:
         canvas.print_pdf(paths["pdf"], metadata={"CreationDate": None})
     inches = [float(length) for length in fig.get_size_inches()]
     facts = {"caption": caption, "inches": inches, "csv_sha256": digest}

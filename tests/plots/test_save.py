@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from kt_lab import plots
 from kt_lab.errors import StoreError, UsageError
@@ -57,6 +58,16 @@ def test_writing_twice_gives_the_same_bytes(saved):
 def test_the_png_has_300_dots_per_inch(saved):
     header = saved()["png"].read_bytes()[16:20]
     assert int.from_bytes(header, "big") == 2025
+
+
+def test_points_that_are_pixels_in_the_pdf_are_as_fine_and_the_figure_is_as_before(tmp_path):
+    fig = Figure(figsize=(3, 2), dpi=90, layout="constrained")
+    fig.add_subplot().plot(np.arange(50), np.arange(50) ** 2, ".", rasterized=True)
+    canvas = fig.canvas
+    saved = plots.save_figure(fig, "dots", data=pd.DataFrame({"x": [1]}), directory=tmp_path)
+    (width,) = re.findall(rb"/Width (\d+)", saved["pdf"].read_bytes())[:1]
+    assert 600 < int(width) < 900
+    assert (fig.dpi, fig.canvas) == (90, canvas)
 
 
 @pytest.mark.parametrize("kind", ["ratios", "endless"])
