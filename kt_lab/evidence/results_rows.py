@@ -142,8 +142,8 @@ def widened(result: Mapping[str, Any]) -> Row:
     budgets = (50, 100) if result["trials"] < _LONG[0] else _LONG
     for row in result["paired"]:
         peer = row["says"] == "a peer"
-        told_of = peer or (row["variant"] in own and row["low"] < row["high"])  # not the same
-        if row["budget"] in budgets and told_of:
+        differs = row["low"] < row["high"]  # else it is the same search: no epoch had ended
+        if row["budget"] in budgets and differs and (peer or row["variant"] in own):
             name = searcher_style(row["variant"]).label if peer else own[row["variant"]]
             ends = f"{1 / row['high']:.2f} to {1 / row['low']:.2f}"
             told.setdefault(name, []).append(f"{1 / row['ratio']:.2f} ({ends})")
