@@ -72,9 +72,8 @@ def test_the_lock_pins_public_versions_only():
 
 
 def test_torch_is_pinned_once_and_constrained_where_the_lock_is_made():
-    assert PYPROJECT["tool"]["uv"]["constraint-dependencies"] == [
-        f"torch=={pins()['torch'].pop()}"
-    ]
+    constraints = PYPROJECT["tool"]["uv"]["constraint-dependencies"]
+    assert f"torch=={pins()['torch'].pop()}" in constraints
     assert len(pins()["torch"]) == len(pins()["triton"]) == 1
 
 
