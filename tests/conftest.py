@@ -7,6 +7,11 @@ import pytest
 
 LONGEST = "test_notebooks.py"
 
+# Processes that share the cores: more threads of linear algebra would wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(_name, "1")
+
 
 @functools.cache
 def gpu_count():
