@@ -1,10 +1,8 @@
 """Background: one job in one thread, with states, a stop, and one job at a time of each name."""
 
 import atexit
-import logging
 import threading
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 from kt_lab.errors import KtLabError, UsageError
@@ -35,7 +33,6 @@ class Background:
         self._state, self._error, self._traceback = IDLE, None, ""
         self._lock = threading.RLock()
         self._stopping, self.ended = threading.Event(), threading.Event()
-        self._callbacks: list[Callable[[str], None]] = []
 
     def start(self) -> Any:
         """Begins in the background; returns the job itself.
@@ -49,7 +46,6 @@ class Background:
         with _REGISTRY:
             previous = [job for job in _ALIVE if job.name == self.name]
             _ALIVE.append(self)
-        self._tell(RUNNING)
         name = f"session {self.name}"
         threading.Thread(target=self._work, args=(previous,), name=name, daemon=True).start()
         return self
@@ -92,10 +88,6 @@ class Background:
         """Returns what is known now, unchangeable; cheap enough to ask ten times a second."""
         raise AssertionError("a kind of job has a snapshot of its own")
 
-    def on_state(self, callback: Callable[[str], None]) -> None:
-        """Calls back with the new state at each change, in whichever thread made it."""
-        self._callbacks.append(callback)
-
     # -- the worker -----------------------------------------------------------------------------
 
     def _run(self) -> str:
@@ -120,7 +112,6 @@ class Background:
             self._state, self._error = state, error
             self._traceback = "".join(traceback.format_exception(error)) if error else ""
             self.ended.set()
-        self._tell(state)
 
     def _about(self) -> dict[str, Any]:
         """Returns the fields that every snapshot has: state, stopping, error, traceback."""
@@ -137,13 +128,6 @@ class Background:
             raise UsageError(
                 f"to {verb} a session it must be {state}, got {self.name!r} {now}; {step}"
             )
-
-    def _tell(self, state: str) -> None:
-        for callback in self._callbacks:
-            try:
-                callback(state)
-            except Exception:  # a watcher's mistake must not end the job
-                logging.getLogger(__name__).exception("a callback of session %s", self.name)
 
 
 def one_line(error: BaseException | None) -> str:

@@ -74,7 +74,6 @@ class Session(Background):
             self._require("pause", RUNNING, "only a running session can be paused")
             self._state = PAUSED
             self._going.clear()
-        self._tell(PAUSED)
 
     def resume(self) -> None:
         """Goes on after a pause."""
@@ -82,7 +81,6 @@ class Session(Background):
             self._require("resume", PAUSED, "only a paused session can be resumed")
             self._state = RUNNING
             self._going.set()
-        self._tell(RUNNING)
 
     def stop(self) -> None:
         """Ends the search after the trial under way and keeps what was found."""

@@ -143,21 +143,6 @@ def test_wait_returns_at_its_timeout_while_the_search_goes_on():
     assert ran.wait(LONG_S).state == "done"
 
 
-def test_callbacks_hear_of_changes_of_state_only_and_cannot_end_the_search():
-    runner, heard = GatedRunner(), []
-    ran = session(runner, trials=3)
-    ran.on_state(heard.append)
-    ran.on_state(lambda _: 1 / 0)
-    ended = threading.Event()
-    ran.on_state(lambda state: ended.set() if state == "done" else None)
-    ran.start()
-    ran.pause()
-    ran.resume()
-    runner.let(3)
-    assert ended.wait(LONG_S)
-    assert heard == ["running", "paused", "running", "done"]
-
-
 # -- failures -------------------------------------------------------------------------------------
 
 
