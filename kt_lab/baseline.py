@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import gammaln
+import scipy
 
 from kt_lab.errors import UsageError
 from kt_lab.landscape import Landscape
@@ -97,12 +97,9 @@ def _rank_probability(ok: int, total: int, k: int) -> np.ndarray:
     worse = total - rank  # configs that the other k - 1 draws may come from, failures included
     possible = worse >= k - 1
     worse = np.where(possible, worse, k - 1)
-    logs = (
-        gammaln(worse + 1)
-        - gammaln(k)
-        - gammaln(worse - k + 2)
-        - (gammaln(total + 1) - gammaln(k + 1) - gammaln(total - k + 1))
-    )
+    log_gamma = scipy.special.gammaln
+    logs = log_gamma(worse + 1) - log_gamma(k) - log_gamma(worse - k + 2)
+    logs = logs - (log_gamma(total + 1) - log_gamma(k + 1) - log_gamma(total - k + 1))
     return np.where(possible, np.exp(logs), 0.0)
 
 

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -273,12 +273,17 @@ def data_directory() -> Path:
 def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
     """Lists the shipped landscapes by kernel, workload and GPU, REFERENCE_GPU first."""
     root = root or data_directory() / "landscapes"
-    found = []
-    for path in sorted(root.glob("*/*/*.json")):
-        facts = read_manifest(path)
-        named = [facts[name] for name in ("kernel", "gpu", "workload")]
-        found.append(LandscapeEntry(*named, table_path(path), facts.get("configs", 0)))
+    files = [(path, path.stat()) for path in sorted(root.glob("*/*/*.json"))]
+    found = [_entry(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino)) for path, stat in files]
     return sorted(found, key=lambda e: (e.kernel, e.workload, e.gpu != REFERENCE_GPU, e.gpu))
+
+
+@lru_cache(maxsize=1024)
+def _entry(path: Path, _version: tuple[int, ...]) -> LandscapeEntry:
+    """Reads a manifest once per version of its file: every load of a landscape lists them all."""
+    facts = read_manifest(path)
+    named = [facts[name] for name in ("kernel", "gpu", "workload")]
+    return LandscapeEntry(*named, table_path(path), facts.get("configs", 0))
 
 
 def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:

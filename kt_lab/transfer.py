@@ -179,7 +179,7 @@ def earlier_runs(kernel: str, gpu: str, *, path: Path | None = None) -> dict[Wor
     if not path.exists():
         return {}
     table = read_table(path)[0]
-    own = table[table["workload"].str.split("/").str[0] == kernel]
+    own = table[table["workload"].str.startswith(f"{kernel}/")]
     return {
         workload_of_shape(key): _readings(workload_of_shape(key), part)
         for key, part in own.groupby("workload", sort=False, observed=True)

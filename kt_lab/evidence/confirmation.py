@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest, spearmanr
+import scipy
 
 from kt_lab.confirm import Rule
 from kt_lab.evidence.finalists import (
@@ -152,13 +152,13 @@ def _summary(found: list[dict]) -> dict[str, Any]:
 
 def _level(wrong: int, duels: int) -> dict[str, float]:
     """Returns the rate and its exact one-sided upper 95 % limit."""
-    interval = binomtest(wrong, duels, alternative="less").proportion_ci(0.95, "exact")
+    interval = scipy.stats.binomtest(wrong, duels, alternative="less").proportion_ci(0.95, "exact")
     return {"rate": wrong / duels, "high": float(interval.high)}
 
 
 def _power(right: int, duels: int) -> dict[str, float]:
     """Returns the rate and its exact two-sided 95 % interval."""
-    interval = binomtest(right, duels).proportion_ci(0.95, "exact")
+    interval = scipy.stats.binomtest(right, duels).proportion_ci(0.95, "exact")
     return {"rate": right / duels, "low": float(interval.low), "high": float(interval.high)}
 
 
@@ -213,7 +213,7 @@ def _twins(landscape: Landscape) -> dict[str, Any] | None:
         return None
     logs = np.log([landscape.medians_us(visit) for visit in range(landscape.visits)])
     differences = logs[:, pairs[:, 0]] - logs[:, pairs[:, 1]]  # (visits, pairs)
-    between = np.atleast_2d(spearmanr(differences, axis=1).statistic)
+    between = np.atleast_2d(scipy.stats.spearmanr(differences, axis=1).statistic)
     if between.shape == (1, 1):  # two visits give a number, not a matrix
         between = np.array([[1.0, between[0, 0]], [between[0, 0], 1.0]])
     quartiles = np.quantile(differences, [0.25, 0.75])

@@ -4,7 +4,7 @@ import argparse
 import time
 from typing import Any
 
-import scipy.stats
+import scipy
 
 from kt_lab.budget import Budget
 from kt_lab.confirm import Rule, confirm

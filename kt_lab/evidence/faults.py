@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from kt_lab.budget import Budget
 from kt_lab.evidence.scripted import Scripted

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import trim_mean
+import scipy
 
 from kt_lab.budget import Budget
 from kt_lab.confirm import Confirmation, Rule, confirm
@@ -70,7 +70,7 @@ def confirm_and_pick(
 def true_logs(racer: Racer, configs: Sequence[Config]) -> np.ndarray:
     """Returns log latencies relative to the first config, from many rounds, shape (configs,)."""
     logs = np.log(racer.race(configs, rounds=_TRUTH, repetitions=Rule().repetitions))
-    return trim_mean(logs - logs[:, :1], 0.25, axis=0)
+    return scipy.stats.trim_mean(logs - logs[:, :1], 0.25, axis=0)
 
 
 def after_searches(

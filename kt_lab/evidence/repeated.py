@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
+import scipy
 
 from kt_lab.confirm import Rule
 from kt_lab.errors import UsageError
@@ -248,7 +248,7 @@ def compare_tuners(tunings: pd.DataFrame, *, loss: float = LOSS) -> pd.DataFrame
 
 def rate_high(count: int, of: int) -> float:
     """Returns the exact one-sided upper 95 % limit of a rate."""
-    interval = binomtest(count, of, alternative="less").proportion_ci(0.95, "exact")
+    interval = scipy.stats.binomtest(count, of, alternative="less").proportion_ci(0.95, "exact")
     return float(interval.high)
 
 

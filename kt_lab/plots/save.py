@@ -15,7 +15,6 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from kt_lab.errors import StoreError, UsageError
@@ -55,6 +54,8 @@ def save_figure(
         column when data is a mapping; read it with `read_points`) and "json" (caption, provenance,
         versions, size in inches, SHA-256 of the csv).
     """
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf  # slow, and no panel needs it
+
     table, digest = write_points(data, name, directory=directory)
     paths = {kind: table.with_name(f"{name}.{kind}") for kind in ("pdf", "png", "csv", "json")}
     paths["png"].write_bytes(png_bytes(fig, dpi=300))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata, spearmanr
+import scipy
 
 from kt_lab.keys import carried
 from kt_lab.landscape import Landscape
@@ -162,7 +162,7 @@ def carry_over(landscapes: Sequence[Landscape], *, top: int = 10) -> pd.DataFram
                 "source": source,
                 "target": target,
                 "shared": len(shared),
-                "spearman": float(spearmanr(*pair).statistic) if enough else np.nan,
+                "spearman": float(scipy.stats.spearmanr(*pair).statistic) if enough else np.nan,
                 "best_ratio": np.nan if best is None else best if np.isfinite(best) else np.inf,
                 "top_ratio": min(known, default=np.nan),
             }
@@ -224,7 +224,8 @@ def rank_distance(landscape: Landscape) -> float:
     table = fitness_distance(landscape)
     if table[["steps", "ratio"]].nunique().min() < 2:
         return np.nan
-    return float(np.corrcoef(rankdata(table["steps"]), rankdata(table["ratio"]))[0, 1])
+    ranks = (scipy.stats.rankdata(table[name]) for name in ("steps", "ratio"))
+    return float(np.corrcoef(*ranks)[0, 1])
 
 
 def under_the_roof(landscape: Landscape) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
+import scipy
 
 from kt_lab.errors import UsageError
 from kt_lab.stats.budgets import Budgets, workload_logs
@@ -85,7 +85,7 @@ def _verdict(estimate: float, error: float, freedom: float, theta: float, level:
     p_faster = _upper(estimate + theta, error, freedom)
     p_slower = _upper(theta - estimate, error, freedom)
     p_none = 2 * _upper(abs(estimate), error, freedom) if estimate else 1.0
-    reach = student.isf(level, freedom) * error if error else 0.0
+    reach = scipy.stats.t.isf(level, freedom) * error if error else 0.0
     verdict = "different" if p_none < level else "undecided"
     return {
         "estimate": np.exp(estimate),
@@ -128,4 +128,4 @@ def _upper(distance: float, error: float, freedom: float) -> float:
         return float(distance <= 0)
     if math.isinf(error):
         return 0.5
-    return float(student.sf(distance / error, freedom))
+    return float(scipy.stats.t.sf(distance / error, freedom))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom
+import scipy
 
 from kt_lab.errors import UsageError
 from kt_lab.stats.tables import check_columns
@@ -73,7 +73,7 @@ def median_interval(
         Conover, "Practical Nonparametric Statistics", 3rd edition 1999, section 3.2.
     """
     ranked = np.sort(np.asarray(values, float), axis=0)
-    rank = int(binom.ppf((1 - confidence) / 2, len(ranked), 0.5))
+    rank = int(scipy.stats.binom.ppf((1 - confidence) / 2, len(ranked), 0.5))
     if rank == 0:
         return np.full((2, *ranked.shape[1:]), np.nan)
     return ranked[rank - 1], ranked[-rank]

@@ -9,8 +9,7 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from scipy.stats import chi2, norm
-from scipy.stats import t as student
+import scipy
 
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.stats.budgets import workload_logs
@@ -136,14 +135,14 @@ def power(
     shift = abs(math.log1p(difference)) / math.sqrt(variance)
     # The noncentral t as a mean over the estimated error: scipy's own is NaN for few degrees.
     error = _errors(freedom)
-    reach = student.isf(level / 2, freedom) * error
-    return float(np.mean(norm.sf(reach - shift) + norm.cdf(-reach - shift)))
+    reach = scipy.stats.t.isf(level / 2, freedom) * error
+    return float(np.mean(scipy.special.ndtr(shift - reach) + scipy.special.ndtr(-reach - shift)))
 
 
 @lru_cache(maxsize=512)
 def _errors(freedom: float) -> np.ndarray:
     """Returns evenly likely estimates of a standard deviation of 1; one search asks for many."""
-    return np.sqrt(chi2.ppf(_MIDDLES, freedom) / freedom)
+    return np.sqrt(scipy.stats.chi2.ppf(_MIDDLES, freedom) / freedom)
 
 
 def power_table(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
+import scipy
 
 from kt_lab.landscape import Landscape
 from kt_lab.sessions import log_offsets
@@ -68,4 +68,4 @@ def evenly(latency_us: np.ndarray, timed: np.ndarray, *, count: int = 100) -> np
 
 
 def _rank(a: np.ndarray, b: np.ndarray) -> float:
-    return float(spearmanr(a, b, nan_policy="omit").statistic) if len(a) > 1 else 1.0
+    return float(scipy.stats.spearmanr(a, b, nan_policy="omit").statistic) if len(a) > 1 else 1.0

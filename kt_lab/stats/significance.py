@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata, wilcoxon
+import scipy
 
 from kt_lab.errors import UnknownName
 from kt_lab.stats.budgets import workload_logs, workload_means
@@ -86,7 +86,7 @@ def paired_tests(
 
 def signed_ranks(logs: np.ndarray) -> dict[str, float]:
     """Returns the signed-rank test of log ratios, shape (n,), n >= 1: see `paired_tests`."""
-    ranks = rankdata(np.abs(logs))
+    ranks = scipy.stats.rankdata(np.abs(logs))
     slower, faster = ranks[logs > 0].sum(), ranks[logs < 0].sum()
     some = slower + faster > 0
     return {
@@ -105,7 +105,7 @@ def _p_value(logs: np.ndarray, ranks: np.ndarray) -> float:
     `scipy.stats.wilcoxon` gives the same, but tries one by one where there are ties or zeros.
     """
     if logs.size > _ENUMERATED:
-        return float(wilcoxon(logs, zero_method="pratt").pvalue)
+        return float(scipy.stats.wilcoxon(logs, zero_method="pratt").pvalue)
     ranks, above = ranks[logs != 0], logs[logs != 0] > 0
     signs = np.arange(2**ranks.size)[:, None] >> np.arange(ranks.size) & 1
     sums = signs @ ranks  # halves of integers: exact

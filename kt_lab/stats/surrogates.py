@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
+import scipy
 
 from kt_lab.errors import UsageError
 from kt_lab.search import get_searcher
@@ -105,9 +105,8 @@ def rank_correlation(
         equally fast, or failures only.
     """
     sign = {"latency_us": 1.0, "p_good": -1.0}[predicts]
-    read, said = (
-        rankdata(x) - (len(x) + 1) / 2 for x in (latency_us, sign * np.asarray(predicted))
-    )
+    signed = sign * np.asarray(predicted)
+    read, said = (scipy.stats.rankdata(x) - (len(x) + 1) / 2 for x in (latency_us, signed))
     spread = float(read @ read), float(said @ said)
     if spread[0] == 0:
         return math.nan

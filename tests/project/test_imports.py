@@ -70,3 +70,11 @@ def test_the_first_proposal_of_scout_waits_for_no_library():
         "make_searcher('scout', space, seed=0).ask(4)",
     )
     assert not loaded_by(*statements) & (HEAVY | {"sklearn", "optuna"})
+
+
+def test_figures_and_panels_open_without_the_library_of_statistics():
+    """Whoever opens a notebook would wait for scipy.stats, which few results need."""
+    loaded_by(
+        "import sys, kt_lab.plots, kt_lab.ui.compare, kt_lab.ui.tuner",
+        "assert not {'scipy.stats', 'sklearn'} & set(sys.modules)",
+    )
