@@ -107,7 +107,8 @@ def test_a_variant_searches_otherwise(name, searched):
     (whole, end), (other, end_of_other) = (searched(n, kind, trials) for n in (WHOLE, name))
     assert min(len(whole), len(other)) >= trials
     assert other != whole
-    assert end_of_other != end or "epoch" in name  # soon after a new beginning they are the same
+    soon = ("one epoch", "epochs anywhere")  # after a new beginning: the best may be the same
+    assert end_of_other != end or name in soon
 
 
 def test_a_short_comparison_is_stored_told_and_not_searched_again(tmp_path, monkeypatch):
