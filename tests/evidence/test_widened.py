@@ -103,12 +103,11 @@ def searched():
 
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != WHOLE] + [PEERS[0]])
 def test_a_variant_searches_otherwise(name, searched):
-    kind, trials = ("mild", 600) if "epoch" in name else ("steep", 50)
+    kind, trials = ("mild", 800) if "epoch" in name else ("steep", 50)
     (whole, end), (other, end_of_other) = (searched(n, kind, trials) for n in (WHOLE, name))
     assert min(len(whole), len(other)) >= trials
     assert other != whole
-    soon = ("one epoch", "epochs anywhere")  # after a new beginning: the best may be the same
-    assert end_of_other != end or name in soon
+    assert end_of_other != end or name == "epochs anywhere"  # which may come to the same
 
 
 def test_a_short_comparison_is_stored_told_and_not_searched_again(tmp_path, monkeypatch):

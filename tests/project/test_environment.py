@@ -73,8 +73,14 @@ def test_the_lock_pins_public_versions_only():
 
 def test_torch_is_pinned_once_and_constrained_where_the_lock_is_made():
     constraints = PYPROJECT["tool"]["uv"]["constraint-dependencies"]
-    assert f"torch=={pins()['torch'].pop()}" in constraints
+    assert constraints == [f"torch=={pins()['torch'].pop()}", "jsonschema<4.25"]
     assert len(pins()["torch"]) == len(pins()["triton"]) == 1
+
+
+def test_jupyterlab_starts_without_reading_a_grammar():
+    """What jsonschema needs it for since 4.25 costs every start of a server seconds."""
+    assert "jsonschema" in pins()
+    assert not {"rfc3987-syntax", "lark"} & set(pins())
 
 
 def test_optuna_stays_within_one_major():

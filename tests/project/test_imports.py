@@ -74,7 +74,9 @@ def test_the_first_proposal_of_scout_waits_for_no_library():
 
 def test_figures_and_panels_open_without_the_library_of_statistics():
     """Whoever opens a notebook would wait for scipy.stats, which few results need."""
+    panels = ("tuner", "compare", "landscape", "inspector", "program")
     loaded_by(
-        "import sys, kt_lab.plots, kt_lab.ui.compare, kt_lab.ui.tuner",
+        *(f"import kt_lab.ui.{name}" for name in panels),
+        "import sys, kt_lab.plots",
         "assert not {'scipy.stats', 'sklearn'} & set(sys.modules)",
     )
