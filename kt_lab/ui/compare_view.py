@@ -84,8 +84,8 @@ class CompareView(Shell):
     def exported(self, paths: Mapping[str, Mapping[str, Path]]) -> None:
         """Says where the figures were written."""
         shown = [str(path) for kinds in paths.values() for path in kinds.values()]
-        self.status.value = f"exported {len(shown)} files to {Path(shown[0]).parent}"
         self.paths.value = "<br>".join(map(html.escape, shown))
+        self.status.value = f"exported {len(shown)} files to {Path(shown[0]).parent}"
 
     def _show_controls(self) -> None:
         self.x = dropdown("x", "What the horizontal axis and the time to target count.", AXES)

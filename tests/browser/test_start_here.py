@@ -1,5 +1,7 @@
 """Notebook 00 in a real JupyterLab: a curve that moves by itself, and ComparePanel."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -84,7 +86,7 @@ def test_an_export_writes_what_it_says(notebook, lab):
         written = lab.notebooks / "figures" / f"mine_{kind}"
         assert written.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
         assert len(pd.read_csv(written.with_suffix(".csv"))) > 2
-        assert str(written.with_suffix(".json").name) in notebook.text(".ktl-paths")
+        notebook.until(".ktl-paths", re.escape(written.with_suffix(".json").name))
 
 
 def test_a_comparison_is_stopped_and_its_cell_run_again_while_it_runs(notebook):

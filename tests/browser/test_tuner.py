@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from kt_lab.store import read_table
 from tests.browser.lab import PATIENCE_S
@@ -75,14 +76,14 @@ def test_a_search_is_started_held_stopped_and_saved(notebook, lab):
     notebook.click(".ktl-stop")
     stopped = count(notebook.until(".ktl-status", rf"^stopped: {TRIALS}"))
     assert stopped > held
-    wide = notebook.page.locator(".ktl-image").last.evaluate("(e) => e.naturalWidth")
-    assert wide > 500
+    notebook.page.wait_for_function(
+        "() => [...document.querySelectorAll('.ktl-image')].at(-1).naturalWidth > 500"
+    )
     notebook.shoot("tuner", ".ktl-tuner")
 
     notebook.click(".ktl-copy")
     code = notebook.page.locator(".ktl-code textarea").last
-    code.wait_for()
-    assert re.match(r"triton\.Config\(\{'BLOCK_M': \d+", code.input_value())
+    expect(code).to_have_value(re.compile(r"^triton\.Config\(\{'BLOCK_M': \d+"))
 
     before = set(lab.data.rglob("sessions/**/*.parquet"))
     notebook.click(".ktl-save")
