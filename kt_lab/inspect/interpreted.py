@@ -97,10 +97,11 @@ def interpret_service():
 
 
 def mend_interpreter() -> None:
-    """Mends what Triton 3.7's interpreter gets wrong, in this process.
+    """Mends Triton 3.7's interpreter in this process: what it gets wrong, and where it is slow.
 
     Atomics read the memory of their mask as if it were whole, but numpy's broadcast of a single
-    element shares that one: the elements after it were whatever lay behind.
+    element shares that one: the elements after it were whatever lay behind. And every call of a
+    helper patches the language anew, though the kernel that calls it has done so.
     """
     import numpy as np
     from triton.runtime import interpreter
@@ -108,14 +109,19 @@ def mend_interpreter() -> None:
     builder = interpreter.InterpreterBuilder
     if builder.create_broadcast.__name__ == "whole":
         return
-    shared = builder.create_broadcast
+    shared, patch = builder.create_broadcast, interpreter._patch_lang
 
     def whole(self, arg, shape):
         found = shared(self, arg, shape)
         found.data = np.array(found.data)
         return found
 
-    builder.create_broadcast = whole
+    def once(fn):
+        core = [each for each in fn.__globals__.values() if each is interpreter.tl.core]
+        ranges = {each.range.__module__ for each in (interpreter.tl, *core)}
+        return interpreter._LangPatchScope() if ranges == {interpreter.__name__} else patch(fn)
+
+    builder.create_broadcast, interpreter._patch_lang = whole, once
 
 
 def interpret_one(task: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ of before pull request 3945; "wide", everything here.
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -88,6 +89,7 @@ def names(kernel: str) -> tuple[str, ...]:
     return (*PUBLISHED[kernel], "wide")
 
 
+@cache
 def published(kernel: str, name: str) -> tuple[Config, ...]:
     """Returns the configs of a published space, in the order of its lists.
 

@@ -1,6 +1,7 @@
 """The landscapes of the study, in the order in which a benchmark would meet them."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -80,8 +81,12 @@ def widened(kernel: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((expanded(kernel), WIDE)))
 
 
+@lru_cache(maxsize=512)
 def positions(landscape: Landscape, name: str) -> np.ndarray:
-    """Returns where a landscape holds the configs of a list that ran, in the list's order."""
+    """Returns where a landscape holds the configs of a list that ran, in the list's order.
+
+    Found once while the landscape is in memory; do not write to it.
+    """
     ok = landscape.status == OK
     if name == WIDE:
         return np.flatnonzero(ok)

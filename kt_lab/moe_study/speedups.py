@@ -6,6 +6,7 @@ once.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -79,7 +80,9 @@ def pull_request_table(found: Sequence[Landscape]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@lru_cache(maxsize=256)
 def _draws(landscape: Landscape) -> dict[str, np.ndarray]:
+    """Returns draws of the judged latency by arm, found once while the landscape is in memory."""
     chosen = {
         "single": [default_at(landscape)] * landscape.visits,
         "expanded": picks(landscape, positions(landscape, expanded(landscape.kernel))),

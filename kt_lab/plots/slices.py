@@ -1,5 +1,6 @@
 """A landscape on two of its parameters as a heat map, with a search's way through it."""
 
+import math
 from collections.abc import Iterator
 
 import matplotlib as mpl
@@ -31,7 +32,7 @@ _LETTERS = {"compile_error": "C", "launch_error": "L", "wrong_result": "W", "tim
 
 def cell_color(ratio: float, *, most: float = MOST) -> str:
     """Returns the colour (#rrggbb) of a latency ratio, 1 to `most` on a logarithmic scale."""
-    return to_hex(_MAP(LogNorm(1.0, most, clip=True)(ratio)))
+    return to_hex(_MAP(math.log(min(max(ratio, 1.0), most)) / math.log(most)))
 
 
 def ink_on(color: str) -> str:
@@ -84,11 +85,8 @@ def plot_landscape_slice(
     """
     check_columns(cells, _COLUMNS, what="cells")
     nx, ny = int(cells["x_index"].max()) + 1, int(cells["y_index"].max()) + 1
-    ax = (
-        new_figure(height=max(1.8, 0.62 + (0.26 if path is None else 0.34) * ny)).subplots()
-        if ax is None
-        else ax
-    )
+    if ax is None:
+        ax = new_figure(height=max(1.8, 0.62 + (0.26 if path is None else 0.34) * ny)).subplots()
     for cell in cells.itertuples():
         _draw_cell(ax, cell, most, alone=path is None)
     ax.set(xlim=(0, nx), ylim=(0, ny), xlabel=cells["x_name"].iloc[0])

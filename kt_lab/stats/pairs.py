@@ -117,10 +117,8 @@ class Pair:
     @property
     def is_single(self) -> bool:
         """Whether each side ran once: then nothing says how sure the ratio is."""
-        return (
-            self.own is not self.reference
-            and max(self.own.seeds.size, self.reference.seeds.size) == 1
-        )
+        once = max(self.own.seeds.size, self.reference.seeds.size) == 1
+        return once and self.own is not self.reference
 
     @cached_property
     def tails(self) -> dict[str, float]:
@@ -131,6 +129,8 @@ class Pair:
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Returns n log ratios of resampled seeds; see `draw_logs`."""
+        if self.own is self.reference:
+            return np.zeros(n)
         return log_ratio(*draw_logs((self.own, self.reference), n, rng).T)
 
 
@@ -216,10 +216,7 @@ def _pairs(samples: pd.DataFrame, reference: str | None, *, logged: bool) -> dic
     found: dict[str, list[Pair]] = {}
     samples = samples.sort_values("seed", kind="stable")  # once: groups keep the order
     for cell, table in samples.groupby(list(CELL), observed=True, sort=True):
-        own = {
-            str(name): _sample(runs, logged=logged)
-            for name, runs in table.groupby("searcher", observed=True, sort=True)
-        }
+        own = _samples(table, logged=logged)
         if reference is None:
             level = table["level"].to_numpy(float)[:1]
             other = Sample(np.zeros(1), level, np.ones(1), logged, 1)
@@ -236,15 +233,15 @@ def _pairs(samples: pd.DataFrame, reference: str | None, *, logged: bool) -> dic
     return found
 
 
-def _sample(runs: pd.DataFrame, *, logged: bool) -> Sample:
-    """Returns the runs of one searcher on one workload, as they come."""
-    return Sample(
-        runs["seed"].to_numpy(),
-        runs["amount"].to_numpy(float),
-        runs["weight"].to_numpy(float),
-        logged,
-        int(runs["success"].sum()),
-    )
+def _samples(table: pd.DataFrame, *, logged: bool) -> dict[str, Sample]:
+    """Returns the runs of each searcher on one workload, as they come."""
+    seeds, success = table["seed"].to_numpy(), table["success"].to_numpy()
+    amount, weight = table["amount"].to_numpy(float), table["weight"].to_numpy(float)
+    rows = table.groupby("searcher", observed=True, sort=True).indices  # groups are slow to slice
+    return {
+        str(name): Sample(seeds[at], amount[at], weight[at], logged, int(success[at].sum()))
+        for name, at in rows.items()
+    }
 
 
 def _workload_row(pair: Pair) -> dict[str, Any]:
