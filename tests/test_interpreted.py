@@ -1,6 +1,9 @@
 """Configs in the interpreter: right ones pass, each kind of wrong one is told, nothing hangs."""
 
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -53,6 +56,36 @@ def plan(inputs, workload, config, *, sms):
     constexprs = {name: config[name] for name in ("BLOCK", "SKIP", "BEYOND")}
     grid = (triton.cdiv(n, config["BLOCK"]),)
     return Launch(twice, grid, (inputs["x"], inputs["out"], n), constexprs)
+"""
+HELPED = """
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+from kt_lab.inspect.interpreted import mend_interpreter
+
+
+@triton.jit
+def plus(a, b):
+    return a + b
+
+
+@triton.jit
+def many(out, N: tl.constexpr):
+    total = 0
+    for i in tl.range(0, N):
+        total = plus(total, i)
+    tl.store(out + tl.program_id(0), total)
+
+
+patched, patch, before = [], interpreter._patch_lang_core, tl.range
+interpreter._patch_lang_core = lambda lang, scope: (patched.append(lang), patch(lang, scope))
+mend_interpreter()
+out = torch.zeros(2, dtype=torch.int32)
+for _ in range(2):
+    many[(2,)](out, 5)
+print(out.tolist(), len(patched), tl.range is before)
 """
 RIGHT = {"BLOCK": 16, "SKIP": 0, "BEYOND": False, "RAISE": False, "HANG": False}
 
@@ -113,3 +146,14 @@ def test_without_triton_it_says_what_to_install(subject, monkeypatch):
     monkeypatch.setattr(interpreted, "can_interpret", lambda: False)
     with pytest.raises(UsageError, match="torch and triton"):
         check_configs(subject, [RIGHT])
+
+
+@pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
+def test_helpers_are_right_and_a_launch_patches_the_language_once_and_restores_it(tmp_path):
+    path = tmp_path / "helped.py"
+    path.write_text(HELPED)
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    told = subprocess.run(
+        [sys.executable, str(path)], env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split("\n")[0] == "[10, 10] 2 True"

@@ -106,7 +106,8 @@ SMALL = {
         ],
     ),
     "08_program_dojo.ipynb": (
-        {"WORKLOAD": "multiply/65536", "PLAYERS": "random,expert,expert+annealing", "BUDGET": 4},
+        {"WORKLOAD": "multiply/65536", "UNSEEN": "multiply/65536", "BUDGET": 4}
+        | {"PLAYERS": "random,expert,expert+annealing"},
         ["dojo_game", "dojo_training", "dojo_transfer", *_stored_dojo()],
     ),
     "09_transfer_and_warm_start.ipynb": (

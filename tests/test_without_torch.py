@@ -31,7 +31,7 @@ assert len(set(found.values())) == len(found) > 20
 PLAYED = """
 from kt_lab.evidence import dojo_figures, learners
 
-lesson = learners.lesson(dojo_figures.stored("learners"), "multiply/65536", "row_sum/512x1024")
+lesson = learners.lesson(dojo_figures.stored("learners"), "row_sum/512x1024", "multiply/65536")
 assert lesson["stored"]
 assert len(lesson["walk"]) > 2
 assert lesson["walk"]["value"].notna().sum() == len(lesson["walk"]) - 1
