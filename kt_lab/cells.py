@@ -16,7 +16,7 @@ from kt_lab.prior import Prior
 from kt_lab.runners.replay import ReplayRunner, judged_us, timing_costs_s
 from kt_lab.search import get_searcher
 from kt_lab.space import ParameterSpace
-from kt_lab.trial import Config, History
+from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 from kt_lab.tune import tune
 
 CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
@@ -74,6 +74,9 @@ def run_cell(
 ) -> pd.DataFrame:
     """Computes one run by replay; returns its tidy table (one row per trial).
 
+    A run whose seconds end before its first trial does is one row that failed: without any, it
+    would be absent wherever runs are counted, and only the lucky seeds would be left.
+
     Args:
         cell: What is run.
         prior: What the searcher knows beforehand.
@@ -88,6 +91,10 @@ def run_cell(
         space or landscape.space, seed=cell.seed, budget=budget, prior=prior, **options
     )
     history = tune(searcher, runner, budget=budget)
+    if not history and cell.seconds is not None:
+        start = Proposal(0, landscape.space.default)
+        late = Measurement("timeout", info={"config": landscape.index(start.config)})
+        history = History([Trial(0, start, late, first=False, machine_s=cell.seconds)])
     facts = {name: getattr(landscape, name) for name in ("workload", "kernel", "gpu")}
     facts |= {name: getattr(cell, name) for name in ("searcher", "lanes", "seed")}
     return history_table(history, facts=facts, judged_us=runner.judged_us)

@@ -33,8 +33,8 @@ def _safe(divide: Callable) -> Callable:
 
 
 def _next_power_of_two(value):
-    value = np.asarray(value, dtype=np.int64)
-    return np.left_shift(1, np.ceil(np.log2(np.maximum(value, 1))).astype(np.int64))
+    least = np.maximum(np.asarray(value, dtype=np.int64), 1)
+    return np.left_shift(1, np.frexp((least - 1).astype(float))[1].astype(np.int64))
 
 
 def _product(a, b):

@@ -271,9 +271,13 @@ def data_directory() -> Path:
 
 
 def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
-    """Lists the shipped landscapes by kernel, workload and GPU, REFERENCE_GPU first."""
+    """Lists the shipped landscapes by kernel, workload and GPU, REFERENCE_GPU first.
+
+    What a recording compiled lies there too: a manifest has its table beside it.
+    """
     root = root or data_directory() / "landscapes"
-    files = [(path, path.stat()) for path in sorted(root.glob("*/*/*.json"))]
+    manifests = [path for path in sorted(root.glob("*/*/*.json")) if table_path(path).exists()]
+    files = [(path, path.stat()) for path in manifests]
     found = [_entry(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino)) for path, stat in files]
     return sorted(found, key=lambda e: (e.kernel, e.workload, e.gpu != REFERENCE_GPU, e.gpu))
 

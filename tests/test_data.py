@@ -174,3 +174,17 @@ def test_runs_next_to_recorded_workloads_are_of_spaces_as_they_are_and_of_no_rec
     read = [us for kernel in runs.values() for run in kernel.values() for _, us in run]
     assert len(read) == len(table)
     assert sum(us is None for us in read) < 0.01 * len(read)
+
+
+def test_what_a_recording_compiled_beside_its_landscapes_is_none(tmp_path, monkeypatch):
+    """`kt-lab record` keeps Triton's cache, JSON files at this depth, among the landscapes."""
+    source = landscapes()[0].path
+    folder = tmp_path / "landscapes" / source.parent.parent.name / source.parent.name
+    folder.mkdir(parents=True)
+    for path in (source, source.with_suffix(".json")):
+        (folder / path.name).write_bytes(path.read_bytes())
+    cached = tmp_path / "landscapes" / "triton_cache" / "ABC" / "__grp__softmax.json"
+    cached.parent.mkdir(parents=True)
+    cached.write_text('{"child_paths": {}}')
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    assert [entry.path for entry in landscapes()] == [folder / source.name]

@@ -17,13 +17,14 @@ from kt_lab.comparison.tables import (
 )
 from kt_lab.errors import UsageError
 from kt_lab.plots.anatomy import caption_anatomy, plot_anatomy
-from kt_lab.plots.captions import evidence, limits
+from kt_lab.plots.captions import counted, evidence, limits
 from kt_lab.stats.surrogates import calibration, model_choices, surrogate_quality
 from kt_lab.stats.tables import CELL, RUN, check_searcher, single_lanes
 from kt_lab.studies import NAMED, REFERENCE
 from kt_lab.study import VENUE, Drawing
 
 _FEW = 6  # searchers in an anatomy
+_MOST_RUNS = 0.5  # of all: when so many spent the same number of trials, that was their budget
 
 
 def budget_figure(
@@ -282,9 +283,15 @@ def _unknown(name: str, known: Mapping[str, Any]) -> None:
 
 
 def budget_of(runs: pd.DataFrame) -> str:
-    """Returns the budget of the runs in words: the most trials that any of them spent."""
-    most = runs.groupby(list(RUN), observed=True)["first"].sum().max()
-    return f"{int(most)} trials"
+    """Returns the budget of the runs in words: the trials at which most of them ended.
+
+    Where they ended at different numbers, seconds ran out, or searchers were done before.
+    """
+    spent = runs.groupby(list(RUN), observed=True)["first"].sum()
+    most = counted(int(spent.max()), "trial")
+    full = (spent == spent.max()).sum()
+    same = spent.min() > 0 and full >= max(2, _MOST_RUNS * len(spent))
+    return most if same else f"unknown: no run spent more than {most}"
 
 
 def evidence_of(runs: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ from kt_lab.plots.captions import evidence, interval_words, listed, reached_by
 from kt_lab.plots.convergence import draw_bands
 from kt_lab.plots.forest import never_reached
 from kt_lab.plots.ratios import reference_of
+from kt_lab.plots.scales import set_ratio_axis
 from kt_lab.plots.style import INK, QUIET, legend_above, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import UNITS
 
@@ -50,7 +51,8 @@ def plot_incumbents(
         if ratio and within is not None:
             ax.axhline(1 + within, **_TARGET, zorder=2)
             low, high = ax.get_ylim()
-            ax.set_ylim(low, max(high, (1 + within) * 1.01))
+            if high < (1 + within) * 1.01:
+                set_ratio_axis(ax.yaxis, low, (1 + within) * 1.01, log=True)
     for ax in axes[:-1]:
         ax.set_xlabel("")
     looks = [searcher_style(name) for name in style_order(bands["searcher"])]

@@ -52,7 +52,8 @@ def plot_budgets(table: pd.DataFrame, *, height: float | None = None) -> Figure:
     names = _ordered(panels[-1])
     ends = above[["estimate", "high", "p90"]].to_numpy(float)
     known = np.append(ends[np.isfinite(ends) & (ends > 0)], [_LEAST, 10 * _LEAST])
-    low = max(_LEAST, 0.85 * float(above["low"].clip(lower=_LEAST).min()))
+    lows = [low for low in above["low"].tolist() if np.isfinite(low)] or [_LEAST]
+    low = max(_LEAST, 0.85 * min(lows))
     fig, axes = _panels(names, len(panels), height=height)
     for ax, rows in zip(axes, panels, strict=True):
         few = _FEW_TICKS if is_narrow(fig) else 5

@@ -16,6 +16,7 @@ _STEPS = (
     (1,),
 )
 _MOST_TICKS = 7
+_FEWEST_TICKS = 3
 
 
 def set_ratio_axis(
@@ -36,11 +37,17 @@ def set_ratio_axis(
 
 
 def log_ticks(low: float, high: float, *, most: int = _MOST_TICKS) -> list[float]:
-    """Returns round numbers within the limits: the densest set of at most `most`."""
+    """Returns round numbers within the limits: the densest set of at most `most`.
+
+    Limits between which hardly any of them lies are so near that even steps look even.
+    """
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     for steps in _STEPS:
         ticks = [step * 10.0**decade for decade in decades for step in steps]
         inside = [round(tick, 12) for tick in ticks if low <= tick * 1.0001 and tick <= high]
+        if len(inside) < _FEWEST_TICKS and high < 2 * low:
+            even = MaxNLocator(most - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
+            return [round(float(tick), 12) for tick in even if low <= tick <= high]
         if len(inside) <= most:
             return inside
     return inside[:: -(-len(inside) // most)]

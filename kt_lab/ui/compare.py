@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as w
+import pandas as pd
 
 from kt_lab.comparison import finished_part
 from kt_lab.errors import UsageError
 from kt_lab.landscape import data_directory
 from kt_lab.plots import VENUES
 from kt_lab.studies import REFERENCE, SEARCHERS
+from kt_lab.trial import OK
 from kt_lab.ui.background import alive
 from kt_lab.ui.compare_choice import CompareChoice
 from kt_lab.ui.compare_view import CompareView
@@ -96,6 +98,7 @@ class ComparePanel:
         if self.session is not None and self.session.alive:
             raise UsageError("a panel runs one comparison at a time, got one running; stop it")
         self.session = self._session()
+        self._asked = self.choice.facts()  # of these runs: the controls may move on
         self._drawn = (0, True)
         self.compared = Compared()
         self.view.begin()
@@ -137,7 +140,7 @@ class ComparePanel:
             self.view.guarded(lambda: self._take(self.session))
         if not snapshot.alive:
             self.choice.refresh()
-            if snapshot.done and self.session.runs().empty:
+            if snapshot.done and not _measured(self.session.runs()):
                 self.view.unmeasured()
 
     def show(self) -> None:
@@ -168,7 +171,7 @@ class ComparePanel:
         stem = self.view.figure_name.value if name is None else name
         folder = Path(self.view.folder.value if directory is None else directory)
         shown = {"shown": dataclasses.asdict(self._shown())}
-        origin = {"panel": self.choice.facts() | shown}
+        origin = {"panel": self._asked | shown}
         page = {"venue": self.view.venue.value, "width": self.view.width.value}
         drawn = self.compared.drawings(self._shown(), **page)
         paths = {
@@ -192,9 +195,8 @@ class ComparePanel:
     def _take(self, session: CompareSession) -> None:
         """Takes the runs that are finished by now, and offers what they hold."""
         runs = session.runs()
-        self.compared = Compared(
-            runs if session.snapshot().state == DONE else finished_part(runs), session.optima
-        )
+        runs = runs if session.snapshot().state == DONE else finished_part(runs)
+        self.compared = Compared(runs, session.optima) if _measured(runs) else Compared()
         names = {name: self.compared.names(name) for name in ("searcher", "workload", "lanes")}
         if not names["searcher"]:
             return
@@ -256,3 +258,8 @@ class ComparePanel:
     def _repr_mimebundle_(self, **given: Any) -> Any:
         """Shows the panel where a notebook cell ends with it."""
         return self.box._repr_mimebundle_(**given)
+
+
+def _measured(runs: pd.DataFrame) -> bool:
+    """Whether any trial of some runs gave a latency."""
+    return not runs.empty and bool((runs["status"] == OK).any())

@@ -6,7 +6,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import SpaceError, UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.plots import png_bytes
 from kt_lab.stats.configs import differing_parameters, inspect_config, neighbours_table
@@ -120,7 +120,7 @@ class ConfigInspector:
         self.job = job = CodeComparison(
             self.name, self.landscape, configs["A"], configs["B"], kind=kind
         ).start()
-        self._kind = kind
+        self._kind, self._compared = kind, (self.landscape, configs)
         self.render()
         self._pump = pump(job, lambda: self.job is job and self.shell.guarded(self.render))
         return job
@@ -140,6 +140,8 @@ class ConfigInspector:
             return
         found = self.job.snapshot()
         self.buttons["compare"].disabled = found.state == "running" or not self._compiler
+        if not self._is_shown(*self._compared):
+            return  # other configs were chosen since
         self.shell.status.value = f"comparing {self._kind}: {found.error or found.state}"
         if found.error:
             self.shell.file(found.traceback, found.error)
@@ -147,6 +149,13 @@ class ConfigInspector:
             self.code.value = diff_html(found.text, self._kind)
 
     # -- small steps ----------------------------------------------------------------------------
+
+    def _is_shown(self, landscape: Landscape, configs: Mapping[str, Config]) -> bool:
+        """Tells whether these are what the controls say."""
+        try:
+            return self.landscape is landscape and self.configs == configs
+        except SpaceError:
+            return False
 
     def _build(self) -> None:
         self.shell, self._show = Shell(), Throttle(lambda: self.shell.guarded(self._refresh))
@@ -212,7 +221,11 @@ class ConfigInspector:
         for shown in (self.facts, self.differing, self.code, self.shell.status):
             shown.value = ""  # nothing stays of another config, should this one be refused
         self.neighbours.options = ()
-        landscape, configs = self.landscape, self.configs
+        try:
+            landscape, configs = self.landscape, self.configs
+        except Exception:
+            self.image.value, self._drawn = b"", ()
+            raise
         facts = {name: inspect_config(landscape, config) for name, config in configs.items()}
         self.facts.value = facts_html(facts)
         both = len(configs) == 2

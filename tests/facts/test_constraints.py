@@ -39,6 +39,13 @@ def test_expressions_mean_what_python_means(expression, expected):
     np.testing.assert_array_equal(found, np.array(expected, dtype=bool))
 
 
+@pytest.mark.parametrize("value", [0, 1, 2, 3, 2**31 - 1, 2**50, 2**50 + 1, 2**53 - 1])
+def test_the_next_power_of_two_is_exact(value):
+    least = 1 << max(value - 1, 0).bit_length()
+    found = Constraint("c", f"next_power_of_two(a) == {least}").evaluate({"a": np.array([value])})
+    assert found.tolist() == [True]
+
+
 def test_division_by_zero_in_a_branch_not_taken_does_no_harm():
     found = Constraint("c", "b == 0 or a // b >= 1").evaluate(COLUMNS)
     np.testing.assert_array_equal(found, [True, True, True, True])

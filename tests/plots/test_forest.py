@@ -166,3 +166,9 @@ def test_these_figures_change_nothing_global(ratios, tests):
     draw(plots.plot_ratio_forest, *ratios)
     draw(plots.plot_significance, tests)
     assert dict(mpl.rcParams) == before
+
+
+def test_budgets_at_which_nothing_was_found_are_drawn():
+    table = budgets(**dict.fromkeys(("estimate", "low", "high", "p90"), np.inf), n_success=0)
+    first, last = draw(plots.plot_budgets, table).axes
+    assert dots(first) == dots(last) == dict.fromkeys(range(3), first.get_xlim()[1])

@@ -172,6 +172,16 @@ def test_runs_that_measured_nothing_do_not_leave_the_figures_of_others(tmp_path)
         panel.export()
 
 
+def test_an_export_tells_of_the_runs_that_it_shows_not_of_what_was_chosen_since(tmp_path):
+    panel = panel_of(tmp_path)
+    panel.start()
+    panel.wait(LONG_S)
+    panel.choose(searchers=["random"], seeds=17)
+    paths = panel.export("kept", tmp_path)
+    told = json.loads(paths["incumbents"]["json"].read_text())["provenance"]["panel"]
+    assert (told["searchers"], told["seeds"]) == (list(NAMES), 2)
+
+
 def test_running_a_cell_again_stops_the_comparison_of_the_panel_before(tmp_path):
     first = panel_of(tmp_path, seeds=200)
     first.start()
@@ -326,3 +336,14 @@ def test_another_gpu_keeps_what_it_has_of_the_choice(tmp_path):
     panel.choose(workloads=["tokens_transpose/16640x5120"])
     panel.choose(gpu="h100")
     assert panel.choice.workloads.value, "there is always something to compare"
+
+
+@pytest.mark.parametrize("within", [0.05, 0.2])
+def test_a_target_above_all_curves_has_ticks_as_far_as_the_axis_goes(within):
+    few = compare(["random", "pattern"], ["tokens_transpose/16640x1408"], seeds=3, trials=60)
+    axis = incumbent_figure(few, within=within).figure.axes[0].yaxis
+    low, high = axis.get_view_interval()
+    shown = [tick for tick in axis.get_major_locator().tick_values(low, high) if tick <= high]
+    assert high >= 1 + within
+    assert len(shown) > 2
+    assert max(shown) > 1 + within / 2

@@ -95,10 +95,12 @@ def test_values_that_are_no_config_are_refused_where_the_user_looks(panel):
     assert panel.shell.status.value.startswith("refused: ")
     assert "num_warps=1" in panel.shell.drawer.titles[0]
     assert (panel.facts.value, panel.neighbours.options) == ("", ()), "nothing stays of another"
+    assert panel.image.value == b""
     with pytest.raises(SpaceError):
         panel.choose(a={"BLOCK_M": 1})
     panel.controls["a"].preset.value = "default"
     assert "latency" in panel.facts.value
+    assert bytes(panel.image.value).startswith(b"\x89PNG")
     assert panel.shell.status.value == ""
 
 
@@ -119,6 +121,7 @@ def test_code_is_compared_in_the_background(panel, landscape, compiled):
     assert panel.buttons["compare"].disabled
     panel.controls["b"].preset.value = "none"  # the panel answers meanwhile
     assert "<th>B</th>" not in panel.facts.value
+    panel.controls["b"].preset.value = "default"
     gate.set()
     found = panel.wait(LONG_S)
     assert found.state == "done"
@@ -127,6 +130,20 @@ def test_code_is_compared_in_the_background(panel, landscape, compiled):
     assert "&lt;old&gt;" in panel.code.value
     assert panel.code.value.count("background:") == 5
     assert not panel.buttons["compare"].disabled
+
+
+def test_code_of_other_configs_than_those_chosen_is_not_shown(panel, compiled):
+    _, gate = compiled
+    panel.compare()
+    panel.walk()
+    gate.set()
+    assert panel.wait(LONG_S).state == "done"
+    assert (panel.code.value, panel.shell.status.value) == ("", "")
+    assert not panel.buttons["compare"].disabled
+    panel.controls["a"].values["BLOCK_N"].value = 131072  # no config
+    panel.controls["a"].values["num_warps"].value = 1
+    panel.render()
+    assert panel.shell.status.value.startswith("refused: ")
 
 
 def test_code_that_cannot_be_compared_says_why(panel, monkeypatch):
