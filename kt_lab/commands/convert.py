@@ -55,6 +55,23 @@ def _is_manifest(path: Path) -> bool:
         return False
 
 
+def _require_export(args: argparse.Namespace) -> None:
+    """Raises UsageError for what an export would not heed, or for a landscape's file name."""
+    heeded = {"objective": args.objective == "times", "gpu": not args.source.endswith(".parquet")}
+    names = (*_OPTIONS, "conditions")
+    unheeded = [f"--{n}" for n in names if getattr(args, n) and not heeded.get(n, False)]
+    if unheeded:
+        raise UsageError(
+            f"an export writes what the landscape says, got {' and '.join(unheeded)}; leave "
+            f"{'it' if len(unheeded) == 1 else 'them'} out"
+        )
+    if args.target.suffix == ".parquet":
+        raise UsageError(
+            f"an export writes another tuner's JSON, got the target {args.target.name}; name it "
+            f"{args.target.stem}.json"
+        )
+
+
 def run(args: argparse.Namespace) -> int:
     """Converts, and prints what was saved."""
     read, write = _FORMATS[args.format]
@@ -67,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         saved = landscape.save(args.target)
     else:
         _require_apart(args.source, args.target, importing=False)
+        _require_export(args)
         on_disk, key = args.source.endswith(".parquet"), args.source
         landscape = Landscape.load(key) if on_disk else load_landscape(key, gpu=args.gpu)
         saved = write(landscape, args.target)

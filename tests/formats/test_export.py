@@ -222,3 +222,25 @@ def test_a_conversion_keeps_its_source_and_what_is_no_manifest(tmp_path, capsys)
     assert main(["convert", str(land), str(land), "--format", "cache"]) == 2
     assert "would write over landscape land.parquet" in capsys.readouterr().err
     Landscape.load(land)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["out.json", "--kernel", "foo", "--conditions", "nope"], "--kernel and --conditions"),
+        (["out.json", "--objective", "time"], "--objective; leave it out"),
+        (["out.parquet"], "name it out.json"),
+    ],
+)
+def test_an_export_refuses_what_it_would_not_heed(tmp_path, monkeypatch, capsys, more, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", WORKLOAD, *more, "--format", "cache"]) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_gpu_of_a_landscapes_file_is_its_own(tmp_path, capsys):
+    path = load_landscape(WORKLOAD).save(tmp_path / "own")
+    argv = ["convert", str(path), str(tmp_path / "out.json"), "--format", "cache", "--gpu", "h100"]
+    assert main(argv) == 2
+    assert "--gpu" in capsys.readouterr().err
