@@ -147,7 +147,7 @@ class MaxQSearch(ChainSearcher):
         rule = self.options.start
         if rule == "mixed":
             rule = "random" if rng.random() < self._epsilon(len(self._values)) else "incumbent"
-        begins = rule == "default" and math.isfinite(self._values[self.space.default])
+        begins = rule == "default" and math.isfinite(self._values[self._same(self.space.default)])
         default = [self.space.default] if begins else []
         ok = (c for c, value in self._values.items() if math.isfinite(value))
         ranked = [] if rule == "random" else sorted(ok, key=self._values.get)
@@ -187,7 +187,7 @@ class MaxQSearch(ChainSearcher):
         if fresh and rng.random() >= self._epsilon(len(self._values)):
             # Rounded, so that the last bits, which differ between machines, decide nothing.
             values = np.round(self._learner.values(features[fresh]), _DIGITS)
-            if may_stop and values.max() < self._reward(self._values[config]):
+            if may_stop and values.max() < self._reward(self._values[self._same(config)]):
                 return None
             fresh = [fresh[i] for i in np.flatnonzero(values == values.max())]
         return configs[fresh[rng.integers(len(fresh))]] if fresh else None
@@ -210,7 +210,7 @@ class MaxQSearch(ChainSearcher):
     def _reward(self, value: float) -> float:
         """Returns the reward of a reading in microseconds: 0 for a failure."""
         if math.isinf(self._reference):
-            default = self._values[self.space.default]
+            default = self._values[self._same(self.space.default)]
             self._reference = default if math.isfinite(default) else value
         if math.isinf(value):
             return 0.0

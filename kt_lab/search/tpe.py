@@ -95,12 +95,17 @@ class TPESearch(Searcher):
         self._fallback = None
 
     def ask(self, n: int) -> list[Proposal]:
-        """Returns n proposals; fewer once every config of the space has been seen."""
+        """Returns n proposals; fewer once every config of the space has been seen.
+
+        Without projection also once as many have been as the budget has trials.
+        """
         self._open()
         proposals: list[Proposal] = []
-        wanted = count(n)
+        wanted, most = count(n), self.space.size if self.space.enumerable else math.inf
+        if not self.options.project:  # else repeats, which spend no trial, go on and on
+            most = min(most, getattr(self.budget, "trials", None) or math.inf)
         while len(proposals) < wanted and not self.done:
-            if self.space.enumerable and len(self._seen) >= self.space.size:
+            if len(self._seen) >= most:
                 self.done = True
                 break
             found = self._projected() if self.options.project else self._plain()

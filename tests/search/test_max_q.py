@@ -13,12 +13,13 @@ from kt_lab.search.conformance_cases import (
     bowl,
     broken,
     drive,
+    flat,
     huge_space,
     small_space,
     tiny_space,
 )
 from kt_lab.space import Integer, ParameterSpace
-from kt_lab.trial import Config, Measurement
+from kt_lab.trial import Config, Measurement, Proposal, Trial
 
 TABLE = {"learner": "table", "actors": 1}
 
@@ -213,3 +214,16 @@ def test_a_default_that_fails_ends_no_search(start):
 
     searcher = make_searcher("max_q", space, seed=0, start=start, budget=Budget(trials=60))
     assert len(drive(searcher, reading, trials=60)) == 60
+
+
+@pytest.mark.parametrize("start", ["default", "mixed"])
+def test_a_reading_of_a_config_that_is_the_default_in_all_but_name_counts_as_its(start):
+    class Keyed(ParameterSpace):
+        def key(self, config):
+            return str(config["a"])
+
+    space = Keyed([Integer("a", 0, 5), Integer("b", 0, 5)], default={"a": 0, "b": 0})
+    searcher = make_searcher("max_q", space, seed=0, start=start)
+    twin = Config(a=0, b=2)
+    searcher.tell([Trial(0, Proposal(99, twin), flat(twin))])
+    assert {p.config["a"] for p in drive(searcher, flat, trials=20)} == {1, 2, 3, 4, 5}

@@ -8,10 +8,13 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from kt_lab.budget import Budget
+from kt_lab.runners.synthetic import SyntheticLandscape, SyntheticRunner
 from kt_lab.search import make_searcher
 from kt_lab.search.conformance_cases import bowl, broken, drive, small_space, tiny_space
 from kt_lab.space import Constraint, Flag, Integer, ParameterSpace
 from kt_lab.trial import Config, Measurement, Proposal, Trial
+from kt_lab.tune import tune
 
 
 def tpe(space, **options):
@@ -222,3 +225,14 @@ def test_an_integer_from_0_to_1_is_a_number_and_a_flag_is_not():
     searcher.ask(1)
     kinds = {name: type(d).__name__ for name, d in searcher._distributions.items()}
     assert kinds == {"stages": "IntDistribution", "fast": "CategoricalDistribution"}
+
+
+def test_without_projection_a_spent_budget_ends_the_run_on_many_lanes():
+    """Repeats spend no trial, and with some in flight there is always another answer to come."""
+    space, budget = small_space(), Budget(trials=10)
+    searcher = tpe(space, project=False, budget=budget)
+    runner = SyntheticRunner(SyntheticLandscape(space, seed=0), compile_lanes=16)
+    history = tune(searcher, runner, budget=budget)
+    assert sum(t.first for t in history) == 10
+    assert len(history) < 30
+    assert searcher.done
