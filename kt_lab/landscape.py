@@ -21,6 +21,7 @@ from kt_lab.trial import OK, Config
 
 SCHEMA = 2
 REFERENCE_GPU = "h200"
+COMPILED = "triton_cache"  # the folder of what a recording compiled, beside its landscapes
 """The GPU that is meant where none is named and several have been recorded."""
 _FACTS = {  # column -> dtype of what is stored once per config beside its samples
     "compile_s": "float32",
@@ -273,10 +274,10 @@ def data_directory() -> Path:
 def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
     """Lists the shipped landscapes by kernel, workload and GPU, REFERENCE_GPU first.
 
-    What a recording compiled lies there too: a manifest has its table beside it.
+    What a recording compiled, in the folder COMPILED, lies among them.
     """
     root = root or data_directory() / "landscapes"
-    manifests = [path for path in sorted(root.glob("*/*/*.json")) if table_path(path).exists()]
+    manifests = [path for path in sorted(root.glob("*/*/*.json")) if path.parts[-3] != COMPILED]
     files = [(path, path.stat()) for path in manifests]
     found = [_entry(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino)) for path, stat in files]
     return sorted(found, key=lambda e: (e.kernel, e.workload, e.gpu != REFERENCE_GPU, e.gpu))

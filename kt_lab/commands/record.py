@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kt_lab.errors import UsageError
 from kt_lab.kernels import REGISTRY, get_workload, workloads
-from kt_lab.landscape import Landscape, data_directory, load_landscape
+from kt_lab.landscape import COMPILED, Landscape, data_directory, load_landscape
 from kt_lab.record import (
     Progress,
     Recording,
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"each workload must be named once, got {', '.join(keys)}")
     directory = args.directory or data_directory() / "landscapes"
     if args.session:
-        return _session(keys, args, cache=args.cache or directory / "triton_cache")
+        return _session(keys, args, cache=args.cache or directory / COMPILED)
     options = RecordOptions(
         visits=args.visits,
         repetitions=args.repetitions,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kt_lab.kernels import get_kernel, get_workload, subject
+from kt_lab.landscape import COMPILED
 from kt_lab.record.lanes import CONTROL, Lane, Reading, ask, lane_of, opened
 from kt_lab.record.state import Progress, RecordOptions, State
 from kt_lab.record.table import assemble
@@ -111,8 +112,8 @@ class Recording:
     def _workers(
         self, service: str, count: int, settings: Mapping[str, Any], more: Mapping[str, str] = {}
     ) -> Workers:
-        cache = str(self.directory / "triton_cache")
-        env = ENVIRONMENT | {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"} | dict(more)
+        own = {"TRITON_CACHE_DIR": str(self.directory / COMPILED), "OMP_NUM_THREADS": "1"}
+        env = ENVIRONMENT | own | dict(more)
         return Workers(count, service=self._services[service], settings=settings, env=env)
 
     @property
@@ -126,9 +127,8 @@ class Recording:
         jobs: dict[str, list[tuple[str, int]]] = defaultdict(list)
         self._spaces = {}
         for key in self.workloads:
-            space = self._spaces[key] = get_kernel(get_workload(key).kernel).space(
-                get_workload(key)
-            )
+            workload = get_workload(key)
+            space = self._spaces[key] = get_kernel(workload.kernel).space(workload)
             planned = list(launches(subject(key), space, sms=sms))
             self._state.grids[key] = [grid for _, grid in planned]
             chosen = np.arange(space.size)
