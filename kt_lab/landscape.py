@@ -21,8 +21,9 @@ from kt_lab.trial import OK, Config
 
 SCHEMA = 2
 REFERENCE_GPU = "h200"
-COMPILED = "triton_cache"  # the folder of what a recording compiled, beside its landscapes
 """The GPU that is meant where none is named and several have been recorded."""
+COMPILED = "triton_cache"
+"""The folder of what a recording compiled, among the landscapes."""
 _FACTS = {  # column -> dtype of what is stored once per config beside its samples
     "compile_s": "float32",
     "compile_cpu_s": "float32",
@@ -274,7 +275,7 @@ def data_directory() -> Path:
 def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
     """Lists the shipped landscapes by kernel, workload and GPU, REFERENCE_GPU first.
 
-    What a recording compiled, in the folder COMPILED, lies among them.
+    The JSON files in COMPILED are nobody's manifests.
     """
     root = root or data_directory() / "landscapes"
     manifests = [path for path in sorted(root.glob("*/*/*.json")) if path.parts[-3] != COMPILED]

@@ -12,7 +12,6 @@ from kt_lab.plots.captions import evidence, interval_words, listed, reached_by
 from kt_lab.plots.convergence import draw_bands
 from kt_lab.plots.forest import never_reached
 from kt_lab.plots.ratios import reference_of
-from kt_lab.plots.scales import set_ratio_axis
 from kt_lab.plots.style import INK, QUIET, legend_above, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import UNITS
 
@@ -46,13 +45,11 @@ def plot_incumbents(
     axes = fig.subplots(len(workloads), 1, squeeze=False)[:, 0]
     for ax, workload in zip(axes, workloads, strict=True):
         rows = bands[bands["workload"].astype(str) == workload]
-        draw_bands(rows, noise_floor=floors.get(workload), ax=ax)
+        target = 1 + within if ratio and within is not None else None
+        draw_bands(rows, noise_floor=floors.get(workload), target=target, ax=ax)
         ax.set_title(workload, loc="left")
-        if ratio and within is not None:
-            ax.axhline(1 + within, **_TARGET, zorder=2)
-            low, high = ax.get_ylim()
-            if high < (1 + within) * 1.01:
-                set_ratio_axis(ax.yaxis, low, (1 + within) * 1.01, log=True)
+        if target is not None:
+            ax.axhline(target, **_TARGET, zorder=2)
     for ax in axes[:-1]:
         ax.set_xlabel("")
     looks = [searcher_style(name) for name in style_order(bands["searcher"])]

@@ -99,6 +99,7 @@ def draw_bands(
     *,
     optimum: float | None = None,
     noise_floor: float | None = None,
+    target: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draws the searchers' medians and quartiles on one workload.
@@ -107,6 +108,7 @@ def draw_bands(
         bands: From `kt_lab.stats.convergence_bands`, of one workload and one axis.
         optimum: Dashed level, in the unit of the bands; None: 1 for ratios, else no line.
         noise_floor: Dotted level, in the unit of the bands.
+        target: A level that the axis holds too; it is not drawn.
         ax: Where to draw; None: a new figure.
     """
     _check(bands)
@@ -120,7 +122,7 @@ def draw_bands(
     if noise_floor is not None:
         ax.axhline(noise_floor, **_FLOOR, zorder=1)
     ax.set_xlim(0, float(bands["x"].max()) or 1.0)
-    _set_y(ax, bands, (optimum, noise_floor))
+    _set_y(ax, bands, (optimum, noise_floor, target))
     ax.grid()
     ax.set_xlabel(_X_LABELS[str(bands["axis"].iloc[0])])
     ax.set_ylabel("latency / optimum" if ratio else "latency (µs)")
