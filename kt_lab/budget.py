@@ -40,12 +40,16 @@ class Budget:
             raise BudgetError(
                 "a budget must limit trials or seconds, got neither; pass trials=200"
             )
-        if self.trials is not None and (self.trials != int(self.trials) or self.trials < 1):
-            raise BudgetError(
-                f"Budget.trials must be a whole number >= 1, got trials={self.trials}"
-            )
+        if self.trials is not None:
+            if not (self.trials >= 1 and self.trials % 1 == 0):
+                raise BudgetError(
+                    f"Budget.trials must be a whole number >= 1, got trials={self.trials}"
+                )
+            object.__setattr__(self, "trials", int(self.trials))  # NumPy's are not JSON
         if self.seconds is not None and not (self.seconds > 0 and math.isfinite(self.seconds)):
             raise BudgetError(f"Budget.seconds must be finite and > 0, got seconds={self.seconds}")
+        if self.seconds is not None and not isinstance(self.seconds, int):
+            object.__setattr__(self, "seconds", float(self.seconds))
 
     def done(self, spent: Spent) -> bool:
         """Whether either limit is reached."""

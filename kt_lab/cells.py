@@ -1,6 +1,6 @@
 """One run of an experiment: complete enough to be computed anywhere, told as a tidy table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,7 +10,7 @@ import pandas as pd
 
 from kt_lab.budget import Budget
 from kt_lab.capture.searcher import searcher_class
-from kt_lab.errors import StoreError
+from kt_lab.errors import StoreError, UsageError
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.prior import Prior
 from kt_lab.runners.replay import ReplayRunner, judged_us, timing_costs_s
@@ -62,6 +62,19 @@ class Cell:
 def recorded(workload: str, gpu: str | None) -> Landscape:
     """Loads a landscape, once per process."""
     return load_landscape(workload, gpu=gpu)
+
+
+def require_apart(workloads: Iterable[str], gpu: str | None) -> None:
+    """Loads landscapes; raises UsageError where two of the names or files are of the same one."""
+    told: dict[tuple[str, str], str] = {}
+    for workload in workloads:
+        landscape = recorded(workload, gpu)
+        if (key := (landscape.workload, landscape.gpu)) in told:
+            raise UsageError(
+                f"a workload of one GPU must be named once, got {key[0]} on {key[1]} as "
+                f"{told[key]} and as {workload}; leave one of them out"
+            )
+        told[key] = workload
 
 
 def searcher_kind(algorithm: str, source: str | None) -> type:

@@ -8,13 +8,14 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from operator import index
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from kt_lab.budget import Budget
-from kt_lab.capture.searcher import searcher_source, source_hash
+from kt_lab.capture.searcher import row_name, row_of
 from kt_lab.cells import (
     ANATOMY,
     COSTS,
@@ -26,6 +27,7 @@ from kt_lab.cells import (
     from_launches,
     judged,
     recorded,
+    require_apart,
     run_cell,
     searcher_kind,
     to_launches,
@@ -35,7 +37,6 @@ from kt_lab.errors import StoreError, UsageError
 from kt_lab.executors import as_executor, process_name, require_processes, spread
 from kt_lab.provenance import provenance
 from kt_lab.runners.pool import Pool
-from kt_lab.search.base import Searcher
 from kt_lab.store import Shared, read_table, sweep, write_table
 from kt_lab.ticks import from_steps, to_steps
 
@@ -77,14 +78,16 @@ class Experiment:
         """Checks names now rather than an hour into the run."""
         if "+" in self.name:
             raise UsageError(f"the name of an experiment must have no +, got {self.name!r}")
+        object.__setattr__(self, "seeds", _whole("seeds", self.seeds))
+        object.__setattr__(self, "lanes", _lanes(self.lanes))
         if self.seeds < 1 or not self.workloads or not self.searchers or not self.lanes:
             raise UsageError(
                 "an experiment needs at least one workload, searcher, lane count and seed, got "
                 f"{len(self.workloads)}, {len(self.searchers)}, {len(self.lanes)}, {self.seeds}"
             )
         given = self.searchers
-        named = given.items() if isinstance(given, Mapping) else [(_name(v), v) for v in given]
-        rows = {name: _row(v) for name, v in named}
+        named = given.items() if isinstance(given, Mapping) else [(row_name(v), v) for v in given]
+        rows = {name: row_of(v) for name, v in named}
         if len(rows) < len(named):
             raise UsageError(
                 f"every row must have a name of its own, got {[name for name, _ in named]}; give "
@@ -93,8 +96,7 @@ class Experiment:
         for algorithm, options, source in rows.values():
             space = recorded(self.workloads[0], self.gpu).space
             searcher_kind(algorithm, source)(space, seed=0, **options).close()
-        for workload in self.workloads:
-            recorded(workload, self.gpu)
+        require_apart(self.workloads, self.gpu)
         object.__setattr__(self, "_rows", rows)
 
     def cells(self) -> list[Cell]:
@@ -215,7 +217,7 @@ class Experiment:
 def process_pool(workers: int | None = None) -> Pool:
     """Returns a pool of freshly spawned processes, one per core by default."""
     if workers is not None and workers < 1:
-        raise UsageError(f"workers must be >= 1, got {workers}; leave it out for one per core")
+        raise UsageError(f"workers must be >= 1, got {workers}")
     return Pool(workers)
 
 
@@ -228,7 +230,7 @@ def load_runs(path: Path | str, *, expect: Mapping[str, Any] | None = None) -> p
         if different:
             raise StoreError(
                 f"stored runs must answer the same request, got other {', '.join(different)} in "
-                f"{Path(path).name}; give the experiment a new name, or move the file away"
+                f"{Path(path).name}; give another name or directory, or move the file away"
             )
     if STEPS in frame:
         frame[STEPS] = from_steps(frame[STEPS].to_numpy())
@@ -276,23 +278,20 @@ def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
     return [LATER, *bad] if bad and not differ(EARLY) else bad
 
 
-def _name(given: Any) -> str:
-    algorithm = given[0] if isinstance(given, tuple | list) else given
-    return str(getattr(algorithm, "name", "") or getattr(algorithm, "__name__", algorithm))
+def _whole(name: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise UsageError(f"{name} must be a whole number, got {value!r}") from None
 
 
-def _row(given: Any) -> tuple[str, dict, str | None]:
-    """Returns what the facts call a searcher, its options, and its source if it has one."""
-    algorithm, options = given if isinstance(given, tuple | list) else (given, {})
-    if isinstance(algorithm, str):
-        return algorithm, dict(options), None
-    if not (isinstance(algorithm, type) and issubclass(algorithm, Searcher)):
-        raise UsageError(
-            f"a searcher must be a registered name or a subclass of Searcher, got {algorithm!r}; "
-            "give the class itself, and its options beside it: (MySearcher, {'k': 3})"
-        )
-    source = searcher_source(algorithm)
-    return f"{algorithm.__name__}@{source_hash(source)}", dict(options), source
+def _lanes(given: Any) -> tuple[int, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"lanes must list compile lane counts, as in (4, 16), got {given!r}")
+    found = tuple(_whole("a count of lanes", lanes) for lanes in given)
+    if len(set(found)) < len(found) or min(found, default=1) < 1:
+        raise UsageError(f"lanes must be different counts >= 1, got {found}")
+    return found
 
 
 def _compute(cells: Iterable[Cell], executor: Executor | None, stop: Callable[[], bool]):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -250,9 +251,9 @@ class Landscape:
 
 
 def table_path(path: Path | str) -> Path:
-    """Returns <path>.parquet; of a path's dots only a final .parquet or .json is a suffix."""
+    """Returns <path>.parquet; a final .parquet, .json or .json.gz is the only suffix."""
     path = Path(path)
-    stem = path.stem if path.suffix in (".parquet", ".json") else path.name
+    stem = re.sub(r"(?<=.)\.(parquet|json|json\.gz)$", "", path.name)
     return path.with_name(f"{stem}.parquet")
 
 
@@ -309,7 +310,8 @@ def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
         found = [e for e in found if e.gpu == REFERENCE_GPU] or found
     if len(found) != 1:
         gpus = ", ".join(e.gpu for e in entries if e.workload == workload)
-        near = did_you_mean(workload, {e.workload for e in entries})
+        none = f"{data_directory() / 'landscapes'} holds none at all: does KT_LAB_DATA fit? "
+        near = did_you_mean(workload, {e.workload for e in entries}) if entries else none
         hint = f"name one with gpu=: {gpus}; " if gpus else near
         raise LandscapeError(
             f"workload {workload!r}{f' on gpu {gpu!r}' if gpu else ''} must name one landscape, "

@@ -58,6 +58,10 @@ class RowSpace:
             if not isinstance(given, Constraint):
                 raise SpaceError("constraints must be a list of Constraint(name, expression), got "
                                  f"{given!r}; write [Constraint('fits', 'M*N < 64')]")  # fmt: skip
+        if both := sorted(set(self.names) & self.constants.keys()):
+            raise SpaceError(
+                f"a constant must not have a parameter's name, got {both}; rename one of the two"
+            )
         for kind, names in (
             ("parameters", self.names),
             ("constraints", [c.name for c in self.constraints]),

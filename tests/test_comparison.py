@@ -215,6 +215,14 @@ def test_the_command_reads_a_stored_study(capsys):
     assert "30 seeds or more each" in capsys.readouterr().out
 
 
+def test_studies_with_a_run_in_common_are_not_read_together(capsys):
+    words = ["--study", "headline", "headline", "field_softmax", "--workloads", WORKLOADS[0]]
+    assert main(["compare", *words]) == 2
+    said = capsys.readouterr().err
+    assert "must have no run in common, got (" in said
+    assert "read them apart" in said
+
+
 @pytest.mark.parametrize(
     ("searchers", "reference"),
     [(["tpe", "random"], "tpe"), (["random", "pattern"], "pattern")],
@@ -241,6 +249,8 @@ def test_the_reference_is_pattern_search_or_the_first(
         (["--workloads", "softmx"], "did you mean 'softmax'"),
         (["--workloads", "absent.parquet"], "must be a Parquet file"),
         (["--study", "headline"], "a stored study has its own --trials, --seeds"),
+        (["--workers", "-1"], "workers must be >= 1, got -1"),
+        (["--workloads", "a.parquet", "--gpu", "h200"], "file says its GPU, got --gpu h200 and"),
     ],
 )
 def test_the_commands_mistakes_are_one_sentence(words, message, capsys):

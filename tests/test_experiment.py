@@ -19,6 +19,7 @@ from kt_lab.cells import (
 )
 from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
 from kt_lab.experiment import LATER, Experiment, compare_cell, load_runs, process_pool
+from kt_lab.landscape import landscapes
 from kt_lab.store import read_table, write_table
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
@@ -228,9 +229,31 @@ def test_a_foreign_or_truncated_file_is_refused(tmp_path):
         ({"searchers": ["lfbo_patern"]}, UnknownName, "did you mean 'lfbo_pattern'"),
         ({"searchers": {"p": ("pattern", {"copys": 3})}}, UnknownName, "did you mean 'copies'"),
         ({"searchers": {"p": ("pattern", {"copies": 0})}}, UsageError, "copies must be in"),
+        ({"searchers": {"p": ("pattern", {"copies": {1}})}}, UsageError, "numbers, texts, flags"),
         ({"workloads": ["softmax/1x1"]}, LandscapeError, "must name one landscape, got none"),
+        ({"workloads": ["softmax/4096x640"] * 2}, UsageError, "must be named once, got softmax"),
+        ({"seeds": 1.5}, UsageError, "seeds must be a whole number, got 1.5"),
+        ({"lanes": 4}, UsageError, r"lanes must list compile lane counts, as in \(4, 16\), got 4"),
+        ({"lanes": (0,)}, UsageError, r"different counts >= 1, got \(0,\)"),
+        ({"lanes": (4, 4)}, UsageError, r"different counts >= 1, got \(4, 4\)"),
     ],
 )
 def test_a_bad_request_is_refused_before_anything_runs(changes, error, law):
     with pytest.raises(error, match=law):
         _experiment(**changes)
+
+
+def test_a_landscape_and_its_own_file_are_one_workload():
+    file = next(e.path for e in landscapes() if e.workload == "softmax/4096x640")
+    with pytest.raises(UsageError, match=f"as softmax/4096x640 and as {file}"):
+        _experiment(workloads=["softmax/4096x640", str(file)])
+
+
+def test_numpys_numbers_are_as_good_as_pythons(tmp_path):
+    budget = Budget(trials=np.int64(12), seconds=np.float32(60))
+    given = {"searchers": {"p": ("pattern", {"copies": np.int64(3)})}, "seeds": np.int64(1)}
+    ours = _experiment(**given, lanes=np.array([4]), budget=budget)
+    plain = {"searchers": {"p": ("pattern", {"copies": 3})}, "seeds": 1}
+    theirs = _experiment(**plain, lanes=[4], budget=Budget(trials=12, seconds=60))
+    assert len(ours.run(directory=tmp_path)) == 24
+    assert len(theirs.run(directory=tmp_path)) == 24  # read, as the answer to the same request

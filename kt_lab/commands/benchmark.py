@@ -43,6 +43,8 @@ def _replay(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     base, budget = None, Budget(trials=200 if args.trials is None else args.trials)
     workers = args.workers or os.cpu_count()
+    if not 1 <= args.workloads <= len(WORKLOADS):
+        raise UsageError(f"workloads must be in 1..{len(WORKLOADS)}, got {args.workloads}")
     with process_pool(workers) as executor:
         # Processes start and import at their first work: that is not the speed of replay.
         warm = Experiment("warm", WORKLOADS, SEARCHERS, seeds=1, budget=Budget(trials=1), gpu=GPU)

@@ -19,7 +19,7 @@ from kt_lab.comparison.requests import rows_of
 from kt_lab.errors import UnknownName, UsageError, require_known
 from kt_lab.experiment import process_pool
 from kt_lab.landscape import REFERENCE_GPU, Landscape, landscapes
-from kt_lab.stats.tables import check_searcher
+from kt_lab.stats.tables import RUN, check_searcher
 from kt_lab.studies import FIELD, REFERENCE, SEARCHERS, STUDIES, load_study
 
 _FIXED = ("trials", "seeds", "directory")  # a stored study has its own
@@ -78,6 +78,9 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], 
     reference = _reference(args.reference, names)
     if args.gpu:
         require_known("recorded GPU", [args.gpu], [entry.gpu for entry in landscapes()])
+        if files := [name for name in args.workloads or () if name.endswith(".parquet")]:
+            raise UsageError(f"a landscape's file says its GPU, got --gpu {args.gpu} and "
+                             f"{', '.join(files)}; leave one of them out")  # fmt: skip
     experiment = request(
         names,
         args.workloads,
@@ -95,7 +98,7 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], 
             last = time.monotonic()
             print(f"{done:,} of {total:,} runs", flush=True)
 
-    pool = process_pool(args.workers) if args.workers > 1 else nullcontext()
+    pool = nullcontext() if args.workers == 1 else process_pool(args.workers)
     with pool as executor:
         runs = experiment.run(directory=args.directory, executor=executor, on_progress=progress)
     return runs, [recorded(name, args.gpu) for name in experiment.workloads], reference
@@ -105,7 +108,12 @@ def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None, str]:
     """Returns the wanted part of a stored study, whose landscapes ship, and the reference."""
     if given := [f"--{name}" for name in _FIXED if getattr(args, name) is not None]:
         raise UsageError(f"a stored study has its own {', '.join(given)}; leave them out")
-    runs = load_study(*(STUDIES[name]() for name in args.study))
+    runs = load_study(*(STUDIES[name]() for name in dict.fromkeys(args.study)))
+    twice = runs[runs["trial"] == 1].duplicated(list(RUN))
+    if twice.any():
+        run = ", ".join(map(str, runs.loc[twice.idxmax(), list(RUN)]))
+        raise UsageError(f"studies read together must have no run in common, got ({run}) in more "
+                         f"than one of {', '.join(args.study)}; read them apart")  # fmt: skip
     wanted = runs["lanes"] == args.lanes
     if not wanted.any():
         lanes = sorted(runs["lanes"].unique().tolist())

@@ -81,8 +81,9 @@ def run(args: argparse.Namespace) -> int:
     module = importlib.import_module(EVIDENCE[args.piece][0])
     parser = argparse.ArgumentParser(prog=f"kt-lab evidence {args.piece}")
     module.add_arguments(parser)
+    parser.add_argument("--out", type=Path, default=args.out, help="where the result goes")
     given = parser.parse_args(args.arguments)
-    out = args.out or data_directory() / "evidence" / f"{args.piece}.json"
+    out = given.out or data_directory() / "evidence" / f"{args.piece}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     given.out = out
     result = module.run(given)

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("study", metavar="STUDY", help="as data/runs names it, or field, tuned")
     add("--venue", choices=sorted(VENUES), default="icml", help="whose page; default: icml")
     add("--width", choices=WIDTHS, help="of all figures; default: each its own")
-    add("--directory", type=Path, default=Path("figures"), help="default: figures")
+    add("--directory", type=Path, help="default: figures/STUDY")
     add("--lanes", type=int, help="lane count; default: the most")
     add("--reference", help="what the others are compared with; default: pattern search")
     add("--only", nargs="+", metavar="NAME", choices=(*FIGURES, *TABLES),
@@ -23,9 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes everything and says what is where."""
+    directory = args.directory or Path("figures") / args.study
     written = publish(
         args.study,
-        directory=args.directory,
+        directory=directory,
         venue=args.venue,
         width=args.width,
         lanes=args.lanes,
@@ -35,5 +36,5 @@ def run(args: argparse.Namespace) -> int:
     )
     for name, paths in written.items():
         print(f"{name}: {', '.join(sorted(paths))}")
-    print(f"all in {args.directory}; pdflatex document.tex there shows them")
+    print(f"all in {directory}; pdflatex document.tex there shows them")
     return 0

@@ -9,7 +9,7 @@ from kt_lab.errors import UnknownName, UsageError
 from kt_lab.experiment import process_pool
 from kt_lab.plots.venues import find_venue
 from kt_lab.publication.document import document, figure_float
-from kt_lab.publication.stored import StoredStudy, read_study
+from kt_lab.publication.stored import StoredStudy, parts_of, read_study
 from kt_lab.publication.tables import TABLES, draw_tables
 from kt_lab.study import VENUE, Drawing
 
@@ -66,7 +66,7 @@ def publish(
     for name in wanted:
         if name not in (*FIGURES, *TABLES):
             raise UnknownName("figure or table", name, (*FIGURES, *TABLES))
-    page = {"directory": _folder(directory), "venue": venue, "width": width}
+    page = {"directory": _folder(directory, study), "venue": venue, "width": width}
     if isinstance(study, StoredStudy):
         if lanes is not None or reference is not None:
             raise UsageError("lanes and reference of a study that was read are its own; leave "
@@ -89,8 +89,10 @@ def publish(
     return ordered | {"document": {"tex": path}}
 
 
-def _folder(directory: Path | str) -> Path:
-    """Returns a folder, made when absent; raises UsageError where a file has its name."""
+def _folder(directory: Path | str, study: str | StoredStudy) -> Path:
+    """Returns a folder for a known study, made when absent; raises UsageError over a file."""
+    if isinstance(study, str):
+        parts_of(study)  # a name that is none makes no folder
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

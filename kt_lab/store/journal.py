@@ -10,6 +10,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,10 @@ class Journal(Closing):
                 raise
 
     def close(self) -> None:
-        """Closes the file and gives it free; may be called twice."""
+        """Closes the file and gives it free; may be called twice. An empty one is removed."""
+        if not self._file.closed and os.fstat(self._file.fileno()).st_size == 0:
+            with suppress(OSError):  # Windows removes no open file
+                self.path.unlink()
         self._file.close()
 
 
@@ -216,13 +220,14 @@ def repair(path: Path | str) -> Repaired:
         raise StoreError(f"a journal must exist and be in nobody's use to be repaired, got {path}")
     with file:
         read, sound, damaged = Follower(path), [], []
-        for line in path.read_bytes().split(b"\n")[:-1]:
+        *lines, torn = path.read_bytes().split(b"\n")
+        for line in lines:
             record, damage = read._take(line)
             if damage:
                 damaged.append((read.lines, damage))
             if record is not None:
                 sound.append(record)
-        if not damaged:
+        if not damaged and (sound or not torn):
             return Repaired(len(sound), damaged, None)
         if not sound:
             raise StoreError(

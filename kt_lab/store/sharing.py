@@ -131,7 +131,7 @@ class Shared(Closing):
             other = sorted(k for k in both if facts.get(k) != self._facts.get(k))
             raise StoreError(
                 f"a journal must belong to the same experiment, got other {', '.join(other)} in "
-                f"{name}; give the experiment a new name, or move the journal away"
+                f"{name}; give another name or directory, or move the journal away"
             )
 
 

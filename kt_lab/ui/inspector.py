@@ -140,8 +140,10 @@ class ConfigInspector:
             return
         found = self.job.snapshot()
         self.buttons["compare"].disabled = found.state == "running" or not self._compiler
-        if not self._is_shown(*self._compared):
-            return  # other configs were chosen since
+        if not self._is_shown(*self._compared):  # other configs were chosen since
+            if found.error:
+                self.shell.status.value = f"the configs before, as {self._kind}: {found.error}"
+            return
         self.shell.status.value = f"comparing {self._kind}: {found.error or found.state}"
         if found.error:
             self.shell.file(found.traceback, found.error)

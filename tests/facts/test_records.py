@@ -68,12 +68,13 @@ def test_a_budget_is_done_when_either_limit_is_reached():
 
 
 @pytest.mark.parametrize(
-    "limits",
-    [{}, {"trials": 0}, {"trials": 1.5}, {"seconds": 0}, {"seconds": float("nan")}],
+    ("limit", "value"),
+    [("trials", value) for value in (None, 0, 1.5, math.inf, math.nan)]
+    + [("seconds", value) for value in (0, math.inf, math.nan)],
 )
-def test_a_budget_that_allows_nothing_is_refused(limits):
+def test_a_budget_that_allows_nothing_is_refused(limit, value):
     with pytest.raises(BudgetError, match="got"):
-        Budget(**limits)
+        Budget(**{limit: value})
 
 
 def _run(clock, jobs):

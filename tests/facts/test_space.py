@@ -161,6 +161,7 @@ def test_a_huge_space_is_used_without_being_enumerated():
             {"default": {"BLOCK": 128, "EVICTION": "", "num_stages": 4, "SWIZZLE": False}},
             "tiles in flight must fit .* got BLOCK=128, num_stages=4",
         ),
+        ({"constants": {"BLOCK": 4}}, r"a constant must not have a parameter's name, .*BLOCK"),
         ({"constraints": [Constraint("never", "BLOCK > 1000")]}, "leave at least one config"),
         ({"constraints": [Constraint("typo", "BLOK > 16")]}, "parameters and constants only"),
         (

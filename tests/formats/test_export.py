@@ -206,6 +206,13 @@ def test_a_dot_in_a_name_is_part_of_it(tmp_path):
     assert made == {"sm.json", *(f"sm.v1.{n}.{s}" for n in (1, 2) for s in ("json", "parquet"))}
 
 
+def test_a_packed_files_name_makes_a_landscapes(tmp_path):
+    source = write(tmp_path / "k.json", hub())
+    assert main(["convert", str(source), str(tmp_path / "a.json.gz"), "--format", "cache"]) == 0
+    assert Landscape.load(tmp_path / "a.parquet").table.shape[0]
+    assert not list(tmp_path.glob("a*gz*"))
+
+
 def test_a_conversion_keeps_its_source_and_what_is_no_manifest(tmp_path, capsys):
     source, table = write(tmp_path / "k.json", hub()), tmp_path / "k.parquet"
     before = source.read_bytes()

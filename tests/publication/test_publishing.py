@@ -115,7 +115,8 @@ def test_a_study_that_was_read_is_published_as_it_is(data, tmp_path):
 @pytest.mark.usefixtures("data")
 def test_mistakes_are_told(tmp_path):
     with pytest.raises(UnknownName, match="tiny_one"):
-        publish("tyni_one", directory=tmp_path)
+        publish("tyni_one", directory=tmp_path / "tyni_one")
+    assert not (tmp_path / "tyni_one").exists()
     with pytest.raises(UnknownName, match="mlsys"):
         publish("tiny", directory=tmp_path, venue="mlsis")
     with pytest.raises(UnknownName, match="table_trials"):

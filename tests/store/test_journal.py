@@ -99,6 +99,20 @@ def test_the_doctor_says_what_is_damaged_and_mends_it(path, capsys):
     assert read_journal(path) == RECORDS[1:]
 
 
+def test_the_doctor_does_not_call_a_torn_line_alone_sound(path, capsys):
+    path.write_bytes(path.read_bytes()[:25])
+    assert cli.main(["doctor", "--journal", str(path)]) == 2
+    assert "must hold a sound record to be mended, got none in" in capsys.readouterr().err
+
+
+def test_nothing_is_left_of_a_journal_that_nothing_was_written_to(path):
+    new = path.with_name("new.jsonl")
+    Journal(new).close()
+    assert not new.exists()
+    Journal(path).close()
+    assert len(read_journal(path)) == len(RECORDS)
+
+
 def test_a_tail_that_was_torn_anywhere_is_dropped(path):
     raw = path.read_bytes()
     for length in range(len(raw)):

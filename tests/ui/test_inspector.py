@@ -157,6 +157,9 @@ def test_code_that_cannot_be_compared_says_why(panel, monkeypatch):
     assert "must compile" in panel.shell.status.value
     assert "must compile" in panel.shell.drawer.titles[0]
     assert not panel.buttons["compare"].disabled
+    panel.walk()  # what failed is told when other configs were chosen meanwhile, too
+    panel.render()
+    assert "the configs before, as" in panel.shell.status.value
 
 
 def test_in_an_event_loop_the_diff_shows_by_itself(compiled):
