@@ -147,8 +147,11 @@ def distinct_cases() -> Callable[..., list[dict]]:
 
 
 @pytest.fixture(scope="session")
-def pairwise() -> Callable[[list[dict]], list[dict]]:
-    """Thins cases out so that every pair of parameter values that occurs still occurs."""
+def pairwise() -> Callable[..., list[dict]]:
+    """Thins cases out; every pair of values that occurs still does, the extents being a value.
+
+    With `in_each_shape`, every pair of parameters' values still occurs with all extents it had.
+    """
     return _pairwise
 
 
@@ -166,13 +169,17 @@ def _distinct_cases(kernel: str, *, sms: int = 2, **extents: int) -> list[dict]:
     ]
 
 
-def _pairwise(cases: list[dict]) -> list[dict]:
+def _pairwise(cases: list[dict], *, in_each_shape: bool = False) -> list[dict]:
     shuffled = random.Random(0).sample(cases, len(cases))
     pairs = []
     for case in shuffled:
-        visible = [item for item in case["config"].items() if item[0] not in _INVISIBLE]
-        shape = tuple(case["extents"].items())
-        pairs.append({(shape, *pair) for pair in itertools.combinations(visible, 2)} or {shape})
+        facts = [item for item in case["config"].items() if item[0] not in _INVISIBLE]
+        shape = ("extents", tuple(case["extents"].items()))
+        if in_each_shape:
+            found = {(shape, *pair) for pair in itertools.combinations(facts, 2)}
+        else:
+            found = set(itertools.combinations([shape, *facts], 2))
+        pairs.append(found or {shape})
     kept, covered = [], set()
     queue = [(-len(found), at) for at, found in enumerate(pairs)]
     heapq.heapify(queue)

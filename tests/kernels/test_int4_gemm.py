@@ -43,7 +43,9 @@ def test_space_exists_for_any_extents(m, k, n):
 
 
 def test_every_path_agrees_with_the_reference(interpret, distinct_cases, pairwise):
-    cases = pairwise([c for shape in SHAPES for c in distinct_cases("int4_gemm", **shape)])
+    cases = pairwise(
+        [c for shape in SHAPES for c in distinct_cases("int4_gemm", **shape)], in_each_shape=True
+    )
     paths = {
         (c["config"].get("BLOCK_M", 16) == 1, c["config"]["UNPACK"], c["config"]["SPLIT_K"] > 1)
         for c in cases

@@ -58,7 +58,7 @@ def test_space_exists_for_any_extents(kernel, m, n):
 
 
 def test_every_path_agrees_with_the_reference(interpret, distinct_cases, pairwise):
-    cases = pairwise(_cases(distinct_cases, "rms_norm", SHAPES))
+    cases = pairwise(_cases(distinct_cases, "rms_norm", SHAPES), in_each_shape=True)
     configs = [c["config"] for c in cases]
     assert {(c["WAVES"] > 0, c["WEIGHT"]) for c in configs} == {
         (False, "early"),
@@ -73,7 +73,9 @@ def test_every_path_agrees_with_the_reference(interpret, distinct_cases, pairwis
 
 
 def test_dense_paths_agree_with_the_reference(interpret, distinct_cases, pairwise):
-    cases = pairwise(_cases(distinct_cases, "rms_norm_dense", DENSE_SHAPES))[::2]
+    cases = pairwise(_cases(distinct_cases, "rms_norm_dense", DENSE_SHAPES), in_each_shape=True)[
+        ::2
+    ]
     assert any(c["config"]["WAVES"] and c["config"]["BLOCK_N"] < c["extents"]["N"] for c in cases)
     assert not _problems(cases, interpret(cases))
 

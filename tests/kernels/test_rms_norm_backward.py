@@ -48,7 +48,7 @@ def test_space_exists_for_any_extents(m, n):
 
 
 def test_every_path_agrees_with_the_reference(interpret, distinct_cases, pairwise):
-    cases = pairwise(_cases(distinct_cases))
+    cases = pairwise(_cases(distinct_cases), in_each_shape=True)
     paths = {
         (c["config"]["COMBINE"], c["config"]["GROUP"], c["config"]["BLOCK_N"] >= c["extents"]["N"])
         for c in cases
