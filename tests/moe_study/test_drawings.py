@@ -8,6 +8,7 @@ from kt_lab import plots
 from kt_lab.errors import UsageError
 from kt_lab.moe_study import drawings, held_out
 from kt_lab.plots import moe_kernels, moe_references, moe_sharing, moe_tunings
+from tests.redrawing import picture, reread
 
 PLOTS = {
     "name_spread": moe_tunings.plot_name_spread,
@@ -49,11 +50,10 @@ def test_a_figure_is_drawn_from_what_was_saved_at_any_width(draw, name, tmp_path
     drawing = draw(name)
     assert len(drawing.caption) > 80
     assert "nan" not in drawing.caption
-    paths = drawing.save(name, directory=tmp_path)
-    points = plots.read_points(paths["csv"])
+    points = reread(drawing.points, name, tmp_path)
     with plots.paper(width="text"):
         again = PLOTS[name](*points.values())
-    assert plots.png_bytes(again, dpi=300) == paths["png"].read_bytes()
+    assert picture(again) == picture(drawing.figure)
     assert_within_the_page(again)
     with plots.paper(width="column"):
         assert_within_the_page(PLOTS[name](*points.values()))

@@ -26,6 +26,7 @@ from kt_lab.plots.funnels import plot_fitness_distance, plot_local_optima
 from kt_lab.plots.kernel_roofline import caption_kernel_roofline, plot_kernel_roofline
 from kt_lab.space import Choice, Constraint, ParameterSpace, PowerOfTwo
 from kt_lab.stats import atlas
+from tests.redrawing import picture, reread
 
 FIGURES = {
     "tails": (figures.tails_figure, plot_tails),
@@ -79,12 +80,11 @@ def texts(fig):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_same_picture_comes_from_its_saved_points(drawn, name, tmp_path):
-    paths = drawn[name].save(name, directory=tmp_path)
-    points = plots.read_points(paths["csv"])
+    points = reread(drawn[name].points, name, tmp_path)
     plot = FIGURES[name][1]
     with plots.paper("icml", columns=2):
         again = plot(points["data"]) if "data" in points else plot(**points)
-    assert plots.png_bytes(again, dpi=300) == paths["png"].read_bytes()
+    assert picture(again) == picture(drawn[name].figure)
 
 
 @pytest.mark.parametrize("width", ["column", "text"])
@@ -146,10 +146,10 @@ def test_marginals_tell_failures_and_survive_the_points_file(found, tmp_path):
     assert {"(empty)", "evict_first", "magic"} <= set(said)
     sign = drawing.figure.legends[0].legend_handles[-1]
     assert (sign.get_label(), sign.get_markeredgewidth()) == ("share that fails", 0)
-    paths = drawing.save("marginals", directory=tmp_path)
+    points = reread(drawing.points, "marginals", tmp_path)
     with plots.paper("icml", columns=2):
-        again = plot_marginals(plots.read_points(paths["csv"])["data"])
-    assert plots.png_bytes(again, dpi=300) == paths["png"].read_bytes()
+        again = plot_marginals(points["data"])
+    assert picture(again) == picture(drawing.figure)
     worst = drawing.points.groupby("parameter")["best"].max()
     assert f"a wrong {worst.idxmax()} alone" in caption_marginals(drawing.points)
 
