@@ -11,31 +11,35 @@ from matplotlib.figure import Figure
 
 from kt_lab import plots
 from kt_lab.errors import StoreError, UsageError
+from tests.redrawing import picture, reread
 
 PANELS = ("latency", "wall_clock", "convergence_time")
 
 
-@pytest.fixture
-def saved(ratios, tmp_path):
-    """Saves the bars and returns how."""
+def bars(tables):
+    with plots.paper("icml", columns=2):
+        return plots.plot_ratio_bars(*tables)
 
-    def save(folder="one", tables=ratios):
-        with plots.paper("icml", columns=2):
-            fig = plots.plot_ratio_bars(*tables)
-        return plots.save_figure(
-            fig,
-            "bars",
-            data=dict(zip(PANELS, tables, strict=True)),
-            directory=tmp_path / folder,
-            provenance={"runs": ["a.parquet"]},
-            caption=plots.caption_ratio_bars(*tables),
-        )
 
-    return save
+def save(tables, folder):
+    return plots.save_figure(
+        bars(tables),
+        "bars",
+        data=dict(zip(PANELS, tables, strict=True)),
+        directory=folder,
+        provenance={"runs": ["a.parquet"]},
+        caption=plots.caption_ratio_bars(*tables),
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(ratios, tmp_path_factory):
+    """The bars, saved once."""
+    return save(ratios, tmp_path_factory.mktemp("saved"))
 
 
 def test_the_pdf_embeds_truetype_at_the_exact_width(saved):
-    pdf = saved()["pdf"].read_bytes()
+    pdf = saved["pdf"].read_bytes()
     assert b"/Type3" not in pdf
     assert b"/CIDFontType2" in pdf
     width = float(re.search(rb"/MediaBox \[ ?0 0 ([\d.]+)", pdf).group(1))
@@ -49,14 +53,14 @@ def test_fonts_are_truetype_outside_the_paper_style_too(ratios, tmp_path):
     assert b"/Type3" not in paths["pdf"].read_bytes()
 
 
-def test_writing_twice_gives_the_same_bytes(saved):
-    first, second = saved("one"), saved("two")
+def test_writing_twice_gives_the_same_bytes(saved, ratios, tmp_path):
+    second = save(ratios, tmp_path)
     for kind in ("pdf", "png", "csv", "json"):
-        assert first[kind].read_bytes() == second[kind].read_bytes()
+        assert saved[kind].read_bytes() == second[kind].read_bytes()
 
 
 def test_the_png_has_300_dots_per_inch(saved):
-    header = saved()["png"].read_bytes()[16:20]
+    header = saved["png"].read_bytes()[16:20]
     assert int.from_bytes(header, "big") == 2025
 
 
@@ -71,33 +75,29 @@ def test_points_that_are_pixels_in_the_pdf_are_as_fine_and_the_figure_is_as_befo
 
 
 @pytest.mark.parametrize("kind", ["ratios", "endless"])
-def test_the_figure_can_be_drawn_again_from_its_csv(saved, kind, request):
+def test_the_figure_can_be_drawn_again_from_its_csv(kind, request, tmp_path):
     tables = request.getfixturevalue(kind)
-    paths = saved("one", tables)
-    points = plots.read_points(paths["csv"])
+    points = reread(dict(zip(PANELS, tables, strict=True)), "bars", tmp_path)
     assert tuple(points) == PANELS
-    again = saved("two", [points[name] for name in PANELS])
-    assert again["png"].read_bytes() == paths["png"].read_bytes()
+    again = bars([points[name] for name in PANELS])
+    assert picture(again) == picture(bars(tables))
     for name, table in zip(PANELS, tables, strict=True):
         held = table.dropna(axis=1, how="all")
         pd.testing.assert_frame_equal(points[name][held.columns], held, check_dtype=False)
 
 
 def test_convergence_can_be_drawn_again_from_its_csv(bands, tmp_path):
-    def save(name, tables):
-        fig = plots.plot_convergence(*tables, noise_floor=1.02)
-        data = dict(zip(("trials", "seconds"), tables, strict=True))
-        return plots.save_figure(fig, name, data=data, directory=tmp_path)
+    def drawn(tables):
+        return picture(plots.plot_convergence(*tables, noise_floor=1.02))
 
-    first = save("one", bands)
-    second = save("two", plots.read_points(first["csv"]).values())
-    assert first["png"].read_bytes() == second["png"].read_bytes()
+    points = reread(dict(zip(("trials", "seconds"), bands, strict=True)), "bands", tmp_path)
+    assert drawn(points.values()) == drawn(bands)
 
 
-def test_points_come_back_bit_by_bit(tmp_path, ratios):
+def test_points_come_back_bit_by_bit(tmp_path):
     table = pd.DataFrame({"x": [0.1 + 0.2, np.inf, np.nan], "n": [1, 2, 3]})
     paths = plots.save_figure(
-        plots.plot_ratio_bars(*ratios),
+        Figure(figsize=(1, 1)),
         "a",
         data={"p": table, "q": table[["x"]]},
         directory=tmp_path,
@@ -107,9 +107,8 @@ def test_points_come_back_bit_by_bit(tmp_path, ratios):
 
 
 def test_the_json_tells_origin_and_caption(saved):
-    paths = saved()
-    facts = json.loads(paths["json"].read_text())
-    assert facts["csv_sha256"] == hashlib.sha256(paths["csv"].read_bytes()).hexdigest()
+    facts = json.loads(saved["json"].read_text())
+    assert facts["csv_sha256"] == hashlib.sha256(saved["csv"].read_bytes()).hexdigest()
     assert facts["provenance"] == {"runs": ["a.parquet"]}
     assert facts["inches"][0] == 6.75
     assert "lower is better" in facts["caption"]
