@@ -78,8 +78,8 @@ KINDS = (
 def seen(fig):
     """Every text that is drawn, with its box in pixels; ticks beyond their axis are not."""
     canvas, drawn = FigureCanvasAgg(fig), []
-    canvas.draw()  # lays out
-
+    if fig.axes:
+        fig.get_layout_engine().execute(fig)  # drawing lays out again, as the PDF after the PNG
     with pytest.MonkeyPatch.context() as patch:
         original = Text.draw
         patch.setattr(Text, "draw", lambda t, *r, **k: (drawn.append(t), original(t, *r, **k))[1])
