@@ -246,6 +246,7 @@ def compare_tuners(tunings: pd.DataFrame, *, loss: float = LOSS) -> pd.DataFrame
     return pd.DataFrame(rows)
 
 
+@cache  # most lists of a report count the same
 def rate_high(count: int, of: int) -> float:
     """Returns the exact one-sided upper 95 % limit of a rate."""
     interval = scipy.stats.binomtest(count, of, alternative="less").proportion_ci(0.95, "exact")
