@@ -63,7 +63,7 @@ SMALL = {
         ["tuned"],
     ),
     "05_compare_searchers.ipynb": (
-        {"SEEDS": 2, "TRIALS": 120, "SEARCHERS": "random,pattern,lfbo_pattern"},
+        {"SEEDS": 2, "TRIALS": 120, "SEARCHERS": "random,pattern,lfbo_pattern", "WORKERS": 1},
         [
             f"compare_{name}"
             for name in (
@@ -84,7 +84,8 @@ SMALL = {
         ],
     ),
     "06_write_your_own_searcher.ipynb": (
-        {"WORKLOADS": "softmax/4096x640,int4_gemm/1x16x7168x8192", "SEEDS": 2, "TRIALS": 60},
+        {"WORKLOADS": "softmax/4096x640,int4_gemm/1x16x7168x8192", "SEEDS": 2, "TRIALS": 60}
+        | {"WORKERS": 1},
         ["own_ratios", "own_convergence"],
     ),
     "07_moe_fp8_study.ipynb": (
