@@ -70,9 +70,10 @@ def check_pending(make: Make, members: MakeSpace = small_space) -> None:
 def check_determinism(make: Make, members: MakeSpace = small_space) -> None:
     """The same seed and readings give the same proposals; other seeds others, if seeds matter."""
     space = members()
-    runs = [facts(drive(make(space, seed=s), bowl(space))) for s in (3, 3, 4, 5)]
-    assert runs[0] == runs[1], "the same seed and readings must give the same proposals"
-    alike = all(run == runs[0] for run in runs[2:])
+    first, again = (facts(drive(make(space, seed=s), bowl(space))) for s in (3, 3))
+    assert again == first, "the same seed and readings must give the same proposals"
+    # The last is only searched where the one before it tells nothing.
+    alike = all(facts(drive(make(space, seed=s), bowl(space))) == first for s in (4, 5))
     assert not alike or not make(space, seed=3).seeded, "seeds 3, 4 and 5 gave the same proposals"
 
 
