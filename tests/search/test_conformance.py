@@ -28,7 +28,6 @@ DEEP = {
         "max_generations": 4,
         "polish_rounds": 2,
     },
-    "tpe": {"n_startup_trials": 4},
 }
 
 
