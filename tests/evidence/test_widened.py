@@ -11,6 +11,7 @@ import pytest
 from kt_lab.evidence import widened
 from kt_lab.evidence.ablation import WHOLE, WORKLOADS
 from kt_lab.evidence.widened import KINDS, PEERS, VARIANTS, Widened, WideRunner
+from kt_lab.search import epochs
 from kt_lab.trial import Config, Proposal
 from kt_lab.tune import tune
 
@@ -87,14 +88,20 @@ def test_it_chooses_a_workload_of_every_kernel_of_the_ablation():
 
 @pytest.fixture(scope="module")
 def searched():
-    """Returns the configs of a search and what it ended with; each is made once."""
+    """Returns the configs of a search and what it ended with; each is made once.
+
+    Brief epochs end within a few dozens of trials, instead of hundreds.
+    """
 
     @cache
-    def search(name, kind, trials):
+    def search(name, kind, trials, brief):
         found = []
         with pytest.MonkeyPatch.context() as patch:
             kept = lambda *a, **k: found.append(tune(*a, **k)) or found[-1]  # noqa: E731
             patch.setattr(widened, "tune", kept)
+            if brief:
+                patch.setattr(epochs, "_LEAST", 20)
+                patch.setattr(epochs, "_IDLE", 8)
             ended = widened.searched(WORKLOAD, kind, "h200", name, 0, trials, 14)[0]
         return [trial.config for trial in found[0]], ended
 
@@ -103,8 +110,9 @@ def searched():
 
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != WHOLE] + [PEERS[0]])
 def test_a_variant_searches_otherwise(name, searched):
-    kind, trials = ("mild", 800) if "epoch" in name else ("steep", 50)
-    (whole, end), (other, end_of_other) = (searched(n, kind, trials) for n in (WHOLE, name))
+    brief = "epoch" in name
+    kind, trials = ("mild", 120) if brief else ("steep", 50)
+    (whole, end), (other, end_of_other) = (searched(n, kind, trials, brief) for n in (WHOLE, name))
     assert min(len(whole), len(other)) >= trials
     assert other != whole
     assert end_of_other != end or name == "epochs anywhere"  # which may come to the same
