@@ -108,7 +108,7 @@ def test_the_thread_adds_nothing_to_helions_own_search():
         space=space(),
         algorithm="LFBOTreeSearch",
         seed=5,
-        options=HelionOptions(population=20),
+        options=HelionOptions(population=20, max_generations=2),
         seeds=(),
     )
     state = random.getstate()
@@ -116,7 +116,8 @@ def test_the_thread_adds_nothing_to_helions_own_search():
         helion_driver.search(task, measure)
     finally:
         random.setstate(state)
-    searcher = make_searcher("helion_lfbo_tree", space(), seed=5, population=20)
+    options = {"population": 20, "max_generations": 2}
+    searcher = make_searcher("helion_lfbo_tree", space(), seed=5, **options)
     proposals = drive(searcher, evaluate, trials=10**4)
     assert [(p.config, p.origin, p.repetitions) for p in proposals] == seen
     assert {"start", "neighbour", "retime"} <= origins(proposals)
