@@ -81,6 +81,7 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], 
         if files := [name for name in args.workloads or () if name.endswith(".parquet")]:
             raise UsageError(f"a landscape's file says its GPU, got --gpu {args.gpu} and "
                              f"{', '.join(files)}; leave one of them out")  # fmt: skip
+    pool = nullcontext() if args.workers == 1 else process_pool(args.workers)
     experiment = request(
         names,
         args.workloads,
@@ -98,7 +99,6 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], 
             last = time.monotonic()
             print(f"{done:,} of {total:,} runs", flush=True)
 
-    pool = nullcontext() if args.workers == 1 else process_pool(args.workers)
     with pool as executor:
         runs = experiment.run(directory=args.directory, executor=executor, on_progress=progress)
     return runs, [recorded(name, args.gpu) for name in experiment.workloads], reference
