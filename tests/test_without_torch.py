@@ -16,7 +16,7 @@ from kt_lab.experiment import Experiment, process_pool
 if __name__ == "__main__":
     names = ["random", "lfbo_pattern", "tpe", "scout"]
     experiment = Experiment("x", ["softmax/4096x640"], names, seeds=1, budget=Budget(trials=20))
-    with process_pool(2) as pool:
+    with process_pool(1) as pool:
         assert len(experiment.run(executor=pool)) == 80
 """
 

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 # One row, one column, blocks that do not divide a row, and no power of two anywhere.
 ROWS = [{"rows": 1, "cols": 37}, {"rows": 5, "cols": 1}, {"rows": 3, "cols": 300}]
 IMAGES = [{"n": 1, "c": 3, "h": 5, "w": 29}, {"n": 3, "c": 1, "h": 1, "w": 1}]
-FLAT = [{"elements": 1}, {"elements": 1500}]
+FLAT = [{"elements": 1}, {"elements": 300}]
 SHAPES = {
     "multiply": FLAT,
     "add_relu": FLAT,

@@ -13,24 +13,32 @@ def trials(latency, *, judged=None, config=None, repetitions=None, search_s=None
     config = list(range(n)) if config is None else config
     latency = pd.array(latency, dtype="Float64").to_numpy(float, na_value=np.nan)
     key = dict(workload="softmax/a", kernel="softmax", gpu="h100", searcher="pattern", lanes=8)
-    table = pd.DataFrame({**key, "seed": 0, **at, "trial": range(n)})
-    table["config"] = config
-    table["first"] = ~table["config"].duplicated()
-    table["repetitions"] = [20] * n if repetitions is None else repetitions
-    table["status"] = np.where(np.isnan(latency), "compile_error", "ok")
-    table["latency_us"] = latency
-    table["judged_us"] = latency if judged is None else judged
-    table["compile_s"], table["measure_s"] = 0.8 * step, 0.2 * step
-    table["machine_s"] = np.arange(1, n + 1) * step
-    table["search_s"] = np.zeros(n) if search_s is None else search_s
-    table["origin"] = "start"
-    return table.astype({name: "category" for name in CATEGORIES})
+    table = pd.DataFrame(
+        {
+            **key,
+            "seed": 0,
+            **at,
+            "trial": range(n),
+            "config": config,
+            "first": ~pd.Series(config).duplicated(),
+            "repetitions": [20] * n if repetitions is None else repetitions,
+            "status": np.where(np.isnan(latency), "compile_error", "ok"),
+            "latency_us": latency,
+            "judged_us": latency if judged is None else judged,
+            "compile_s": 0.8 * step,
+            "measure_s": 0.2 * step,
+            "machine_s": np.arange(1, n + 1) * step,
+            "search_s": np.zeros(n) if search_s is None else search_s,
+            "origin": "start",
+        }
+    )
+    return table.astype(dict.fromkeys(CATEGORIES, "category"))
 
 
 def together(*tables):
     """Several runs as one table with category columns."""
-    table = pd.concat([t.astype({n: str for n in CATEGORIES}) for t in tables], ignore_index=True)
-    return table.astype({name: "category" for name in CATEGORIES})
+    plain = [t.astype(dict.fromkeys(CATEGORIES, object)) for t in tables]  # joined at once below
+    return pd.concat(plain, ignore_index=True).astype(dict.fromkeys(CATEGORIES, "category"))
 
 
 @pytest.fixture
