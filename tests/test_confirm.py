@@ -377,7 +377,7 @@ def test_a_replayed_race_says_what_it_cannot_do():
 
 
 def test_the_evidence_covers_every_test_and_is_plain_data(monkeypatch):
-    some = evidence.landscapes()[::4]
+    some = evidence.landscapes()[::8]
     monkeypatch.setattr(evidence, "landscapes", lambda: some)
     parser = argparse.ArgumentParser()
     evidence.add_arguments(parser)
