@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kt_lab.errors import UsageError
-from kt_lab.evidence import ceilings, dojo, players, torch_paths
+from kt_lab.evidence import ceilings, dojo, players, torch_paths, visits
 from kt_lab.evidence.dojo_tables import best_so_far, means, merged, players_table, ratios
 from kt_lab.evidence.dojo_words import dojo_block
 from kt_lab.evidence.playing import open_field, play, sized
@@ -31,7 +31,8 @@ def asked(piece, out, *arguments):
     return given
 
 
-def test_a_row_sets_programs_beside_torch_and_a_floor_and_is_measured_once(tmp_path):
+def test_a_row_sets_programs_beside_torch_and_a_floor_and_is_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(visits, "QUIET", math.inf)  # other tests disturb: no visit is repeated
     out = tmp_path / "dojo.json"
     small = ("--sizes", "tiny", "--threads", 1, "--budget", 4, "--visits", 2, "--rounds", 3)
     small += ("--torch", "eager", "--batch-us", 20, "--players", "expert+annealing")
@@ -86,7 +87,7 @@ def test_players_side_by_side_share_a_file_of_readings(tmp_path):
         ("expert", 0),
     }
     # readings last: whoever plays later reads what was read before
-    again = players.run(asked(players, tmp_path / "other.json", *small))
+    again = players.run(asked(players, tmp_path / "other.json", *small, "--workers", 1))
     starts = {r["start_us"] for r in again["rows"]}
     assert len(starts) == 1
     assert starts <= {r["start_us"] for r in first["rows"]}

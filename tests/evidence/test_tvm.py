@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kt_lab.errors import UsageError
-from kt_lab.evidence import tvm, tvm_paths
+from kt_lab.evidence import tvm, tvm_paths, visits
 from kt_lab.evidence.torch_paths import alternating
 from kt_lab.programs.operators import error, operators
 from kt_lab.trial import Config
@@ -43,6 +43,7 @@ def stand_in(tmp_path, monkeypatch):
     path.chmod(0o755)
     eager = {"paths": {"eager": [3e6]}, "torch": "2.13"}
     monkeypatch.setattr(tvm, "torch_visit", lambda *_: eager)
+    monkeypatch.setattr(visits, "QUIET", math.inf)  # other tests disturb: no visit is repeated
 
 
 def asked(folder, *arguments):
