@@ -24,7 +24,7 @@ def _beyond(n: int, tail: float) -> int:
     return int(np.searchsorted(np.cumsum(mass), tail, side="right"))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _each_two(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the positions of all twos of n values, each with itself included; read only."""
     return np.triu_indices(n)
@@ -46,7 +46,8 @@ def signed_rank(values: np.ndarray, *, tail: float) -> tuple[float, float, float
     beyond = _beyond(len(values), tail)
     low, high = (walsh[beyond - 1], walsh[-beyond]) if beyond else (-np.inf, np.inf)
     middle = walsh[(walsh.size - 1) // 2 : walsh.size // 2 + 1]
-    return float(low), float(np.mean(middle)), float(high)
+    estimate = np.nan if np.isnan(walsh[-1]) else np.mean(middle)  # as np.median, sorted once
+    return float(low), float(estimate), float(high)
 
 
 def leader(logs: np.ndarray, chosen: Sequence[int]) -> int:
