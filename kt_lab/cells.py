@@ -1,5 +1,6 @@
 """One run of an experiment: complete enough to be computed anywhere, told as a tidy table."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.budget import Budget
-from kt_lab.capture.searcher import searcher_class
+from kt_lab.capture.searcher import searcher_class, searcher_source, source_hash
 from kt_lab.errors import StoreError, UsageError
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.prior import Prior
 from kt_lab.runners.replay import ReplayRunner, judged_us, timing_costs_s
 from kt_lab.search import get_searcher
+from kt_lab.search.base import Searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 from kt_lab.tune import tune
@@ -75,6 +77,38 @@ def require_apart(workloads: Iterable[str], gpu: str | None) -> None:
                 f"{told[key]} and as {workload}; leave one of them out"
             )
         told[key] = workload
+
+
+def row_name(given: Any) -> str:
+    """Returns what a row of an experiment is called where nobody named it."""
+    algorithm = given[0] if isinstance(given, tuple | list) else given
+    return str(getattr(algorithm, "name", "") or getattr(algorithm, "__name__", algorithm))
+
+
+def row_of(given: Any) -> tuple[str, dict[str, Any], str | None]:
+    """Returns what the facts call a searcher, its options, and its source if it has one.
+
+    Raises:
+        UsageError: It is neither a name nor a class, or its options are not JSON.
+    """
+    algorithm, options = given if isinstance(given, tuple | list) else (given, {})
+    options = {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
+    try:
+        json.dumps(options)
+    except TypeError:
+        raise UsageError(
+            "options of a run that is stored must be numbers, texts, flags or lists of them, got "
+            f"{options} for {row_name(given)}"
+        ) from None
+    if isinstance(algorithm, str):
+        return algorithm, options, None
+    if not (isinstance(algorithm, type) and issubclass(algorithm, Searcher)):
+        raise UsageError(
+            f"a searcher must be a registered name or a subclass of Searcher, got {algorithm!r}; "
+            "give the class itself, and its options beside it: (MySearcher, {'k': 3})"
+        )
+    source = searcher_source(algorithm)
+    return f"{algorithm.__name__}@{source_hash(source)}", options, source
 
 
 def searcher_kind(algorithm: str, source: str | None) -> type:

@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 
 from kt_lab.budget import Budget
-from kt_lab.capture.searcher import row_name, row_of
 from kt_lab.cells import (
     ANATOMY,
     COSTS,
@@ -28,6 +27,8 @@ from kt_lab.cells import (
     judged,
     recorded,
     require_apart,
+    row_name,
+    row_of,
     run_cell,
     searcher_kind,
     to_launches,

@@ -5,18 +5,12 @@ and constants included, and a reader of stored runs can read it.
 """
 
 import hashlib
-import json
 import linecache
 import sys
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
-
-import numpy as np
 
 from kt_lab.capture.source import Collector
-from kt_lab.errors import UsageError
-from kt_lab.search.base import Searcher
 
 
 def searcher_source(cls: type) -> str:
@@ -49,35 +43,3 @@ def searcher_class(source: str) -> type:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     exec(compile(source, file, "exec"), vars(module))
     return module._kt_searcher
-
-
-def row_name(given: Any) -> str:
-    """Returns what a row of an experiment is called where nobody named it."""
-    algorithm = given[0] if isinstance(given, tuple | list) else given
-    return str(getattr(algorithm, "name", "") or getattr(algorithm, "__name__", algorithm))
-
-
-def row_of(given: Any) -> tuple[str, dict[str, Any], str | None]:
-    """Returns what the facts call a searcher, its options, and its source if it has one.
-
-    Raises:
-        UsageError: It is neither a name nor a class, or its options are not JSON.
-    """
-    algorithm, options = given if isinstance(given, tuple | list) else (given, {})
-    options = {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
-    try:
-        json.dumps(options)
-    except TypeError:
-        raise UsageError(
-            "options of a run that is stored must be numbers, texts, flags or lists of them, got "
-            f"{options} for {row_name(given)}"
-        ) from None
-    if isinstance(algorithm, str):
-        return algorithm, options, None
-    if not (isinstance(algorithm, type) and issubclass(algorithm, Searcher)):
-        raise UsageError(
-            f"a searcher must be a registered name or a subclass of Searcher, got {algorithm!r}; "
-            "give the class itself, and its options beside it: (MySearcher, {'k': 3})"
-        )
-    source = searcher_source(algorithm)
-    return f"{algorithm.__name__}@{source_hash(source)}", options, source
