@@ -19,7 +19,7 @@ from kt_lab.comparison.requests import rows_of
 from kt_lab.errors import UnknownName, UsageError, require_known
 from kt_lab.experiment import process_pool
 from kt_lab.landscape import REFERENCE_GPU, Landscape, landscapes
-from kt_lab.stats.tables import RUN, check_searcher
+from kt_lab.stats.tables import check_searcher
 from kt_lab.studies import FIELD, REFERENCE, SEARCHERS, STUDIES, load_study
 
 _FIXED = ("trials", "seeds", "directory")  # a stored study has its own
@@ -109,11 +109,6 @@ def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None, str]:
     if given := [f"--{name}" for name in _FIXED if getattr(args, name) is not None]:
         raise UsageError(f"a stored study has its own {', '.join(given)}; leave them out")
     runs = load_study(*(STUDIES[name]() for name in dict.fromkeys(args.study)))
-    twice = runs[runs["trial"] == 1].duplicated(list(RUN))
-    if twice.any():
-        run = ", ".join(map(str, runs.loc[twice.idxmax(), list(RUN)]))
-        raise UsageError(f"studies read together must have no run in common, got ({run}) in more "
-                         f"than one of {', '.join(args.study)}; read them apart")  # fmt: skip
     wanted = runs["lanes"] == args.lanes
     if not wanted.any():
         lanes = sorted(runs["lanes"].unique().tolist())

@@ -102,7 +102,7 @@ def ordered_runs(runs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
         row = runs.iloc[order[twice[0]]]
         raise UsageError(
             f"a run holds each trial once, got trial {row['trial']} twice in "
-            f"{dict(row[list(RUN)])}; was the same file read twice?"
+            f"{dict(row[list(RUN)])}; was a file read twice, or do two studies share it?"
         )
     already = (np.diff(order) > 0).all()  # as most tables are stored
     return (runs if already else runs.iloc[order]).reset_index(drop=True), run
