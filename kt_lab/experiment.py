@@ -216,7 +216,7 @@ class Experiment:
 
 
 def process_pool(workers: int | None = None) -> Pool:
-    """Returns a pool of freshly spawned processes, one per core by default."""
+    """Returns a pool of fresh processes, one per core by default."""
     if workers is not None and workers < 1:
         raise UsageError(f"workers must be >= 1, got {workers}")
     return Pool(workers)

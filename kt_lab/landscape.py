@@ -141,7 +141,7 @@ class Landscape:
     @cached_property
     def visits(self) -> int:
         """How many separate visits the contenders were timed in."""
-        return 1 + max((int(max(v)) for v in self.table["visit"] if len(v)), default=-1)
+        return 1 + int(np.concatenate([[-1], *self.table["visit"]]).max())
 
     @cached_property
     def launches(self) -> list[tuple[str, str]]:
@@ -156,8 +156,7 @@ class Landscape:
     @cached_property
     def samples(self) -> list[list[np.ndarray]]:
         """samples[visit][config]: raw timings in microseconds, possibly empty."""
-        empty = np.empty(0, dtype=np.float32)
-        out = [[empty] * self.space.size for _ in range(self.visits)]
+        out = [[np.empty(0, dtype=np.float32)] * self.space.size for _ in range(self.visits)]
         rows = zip(self.table.index, self.table["samples_us"], self.table["visit"], strict=True)
         for at, samples, visit in rows:
             for v in range(self.visits):

@@ -104,18 +104,12 @@ FIELD = {
 """Rows of the field: all searchers at their defaults, and Helion's with uniform starts, which tell
 its search from its sampler."""
 
+_OF_A_FIELD = {"budget": Budget(trials=200), "lanes": (16,), "gpu": GPU}
+
 
 def field(kernel: str) -> Experiment:
     """Returns the experiment that compares every searcher with its real peers on one kernel."""
-    return Experiment(
-        f"field_{kernel}",
-        _workloads(kernel),
-        FIELD,
-        seeds=20,
-        budget=Budget(trials=200),
-        lanes=(16,),
-        gpu=GPU,
-    )
+    return Experiment(f"field_{kernel}", _workloads(kernel), FIELD, seeds=20, **_OF_A_FIELD)
 
 
 def field_row(name: str) -> tuple[str, dict[str, Any]]:
@@ -153,15 +147,7 @@ def tuned(kernel: str) -> Experiment:
     for name, options in chosen.items():
         algorithm, fixed = field_row(name)
         rows[f"{name}_tuned"] = (algorithm, {**fixed, **options})
-    return Experiment(
-        f"tuned_{kernel}",
-        _workloads(kernel),
-        rows,
-        seeds=10,
-        budget=Budget(trials=200),
-        lanes=(16,),
-        gpu=GPU,
-    )
+    return Experiment(f"tuned_{kernel}", _workloads(kernel), rows, seeds=10, **_OF_A_FIELD)
 
 
 STUDIES: Mapping[str, Callable[[], Experiment]] = {

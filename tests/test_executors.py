@@ -185,6 +185,13 @@ def test_a_killed_process_of_a_pool_costs_nothing_but_time(serial, tmp_path):
     assert same(runs, serial)
 
 
+def test_workers_have_the_environment_that_their_pool_began_in(monkeypatch):
+    for folder in ("/one", "/two"):
+        monkeypatch.setenv("KT_LAB_DATA", folder)
+        with process_pool(1) as pool:
+            assert pool.submit(os.getenv, "KT_LAB_DATA").result() == folder
+
+
 class Mortal(ThreadPoolExecutor):
     """Stands for a pool whose process dies with every run of one seed."""
 

@@ -1,6 +1,6 @@
 """Drawings of a comparison, at the width of a paper's text."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -127,12 +127,7 @@ def ratio_figure(
     width: str = "text",
 ) -> Drawing:
     """Draws latency, wall-clock and convergence-time ratios: bars, or rows where many."""
-    lanes = single_lanes(runs)
-    page = {"venue": venue, "width": width}
-    drawn = study.ratio_figure(
-        runs, lanes=lanes, budget=budget_of(runs), reference=reference, **page
-    )
-    return _limited(drawn, runs)
+    return _of_study(study.ratio_figure, runs, reference=reference, venue=venue, width=width)
 
 
 def quality_figure(
@@ -145,12 +140,7 @@ def quality_figure(
 ) -> Drawing:
     """Draws quality against time of a few searchers; None: the `leaders`."""
     few = _only(runs, _chosen(runs, chosen, reference))
-    lanes = single_lanes(runs)
-    page = {"venue": venue, "width": width}
-    drawn = study.quality_figure(
-        few, lanes=lanes, budget=budget_of(few), reference=reference, **page
-    )
-    return _limited(drawn, few)
+    return _of_study(study.quality_figure, few, reference=reference, venue=venue, width=width)
 
 
 def convergence_figure(
@@ -181,9 +171,8 @@ def convergence_figure(
     shown = [known[name] if name in known else _unknown(name, known) for name in workloads]
     few = _only(runs, _chosen(runs, chosen, reference))
     few = few[few["gpu"].isin([each.gpu for each in shown])]
-    lanes = single_lanes(runs)
-    page = {"venue": venue, "width": width}
-    return study.convergence_figure(few, shown, lanes=lanes, budget=budget_of(few), **page)
+    page = {"venue": venue, "width": width, "lanes": single_lanes(runs)}
+    return study.convergence_figure(few, shown, budget=budget_of(few), **page)
 
 
 def anatomy_figure(
@@ -265,6 +254,12 @@ def draw_all(
             runs, rows=rows, table=table, reference=reference, **page
         )
     return {name: make() for name, make in draw.items() if only is None or name in only}
+
+
+def _of_study(draw: Callable[..., Drawing], runs: pd.DataFrame, **asked: Any) -> Drawing:
+    """Returns a drawing of `kt_lab.study` for all runs of a comparison, its limits told."""
+    drawn = draw(runs, lanes=single_lanes(runs), budget=budget_of(runs), **asked)
+    return _limited(drawn, runs)
 
 
 def _chosen(runs: pd.DataFrame, chosen: Sequence[str] | None, reference: str) -> list[str]:

@@ -18,7 +18,6 @@ from kt_lab.runners.gpu.compiling import ENVIRONMENT
 from kt_lab.runners.workers import WorkerLost
 from kt_lab.workload import Workload
 
-HANG_MARK = "kt_lab_ptxas_hangs"  # a wrapper around ptxas sleeps when it reads this
 _BLOCK = 1024
 
 
@@ -40,7 +39,7 @@ def fault_kernel(
     elif FAULT == "endless_loop":
         while tl.load(state + 1, volatile=True) == 0:
             value += 1.0
-    elif FAULT == "ptxas_hangs":
+    elif FAULT == "ptxas_hangs":  # a wrapper around ptxas sleeps when it reads this
         value = tl.inline_asm_elementwise(
             "mov.b32 $0, $1; // kt_lab_ptxas_hangs", "=r,r", [value], dtype=tl.float32,
             is_pure=True, pack=1,

@@ -79,11 +79,6 @@ def _by_name(program: Program) -> dict[str, tuple[Access, ...]]:
     return {name: tuple(of) for name, of in found.items()}
 
 
-def read_names(program: Program, address: Address = ()) -> frozenset[str]:
-    """Returns the buffers whose values a subtree needs, targets of reductions included."""
-    return frozenset(a.ref.buffer for a in accesses(program, address) if a.is_read)
-
-
 def written_names(program: Program, address: Address = ()) -> frozenset[str]:
     """Returns the buffers that a subtree writes."""
     return frozenset(a.ref.buffer for a in accesses(program, address) if a.is_write)

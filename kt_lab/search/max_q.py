@@ -151,7 +151,11 @@ class MaxQSearch(ChainSearcher):
         default = [self.space.default] if begins else []
         ok = (c for c, value in self._values.items() if math.isfinite(value))
         ranked = [] if rule == "random" else sorted(ok, key=self._values.get)
-        for config in default + ranked:
+        return self._first_open(default + ranked)
+
+    def _first_open(self, configs: list[Config]) -> Config | None:
+        """Returns the first with a neighbour to ask for, else a new start; None: none is left."""
+        for config in configs:
             if config not in self._closed:
                 if self._fresh(config):
                     return config

@@ -17,7 +17,6 @@ from kt_lab.programs.access import (
     is_private,
     is_reusable,
     ranges,
-    read_names,
     touching,
     unsound,
     written_names,
@@ -76,7 +75,6 @@ def test_accesses_come_in_order_of_execution():
     ]
     assert accesses(TILED, (0, 0, 1))[0].address == (0, 0, 1, 0)
     assert accesses(TILED)[-1].extents == (2, 4, 3, 2)
-    assert read_names(TILED, (0, 0, 1)) == {"x", "e", "s"}
     assert written_names(TILED, (0, 0, 1)) == {"e", "s"}
 
 

@@ -140,13 +140,7 @@ class MaxQDQNSearch(MaxQSearch):
         if at_default and not self._stale and math.isfinite(self._values[default]):
             return default
         ok = [c for c, value in self._values.items() if math.isfinite(value)]
-        for config in sorted(ok, key=self._values.get):
-            if config not in self._closed:
-                if self._fresh(config):
-                    return config
-                if all(c in self._values for c in self._offer(config)[0]):
-                    self._closed.add(config)
-        return self._start()
+        return self._first_open(sorted(ok, key=self._values.get))
 
     def _play(self, config: Config, rng: np.random.Generator) -> Chain:
         """Plays one episode and learns from it."""
