@@ -214,6 +214,15 @@ def test_the_command_takes_files_of_other_folders(tmp_path, capsys):
     assert by_file.split(end)[1] == by_key.split(end)[1]  # trials; seconds are measured
 
 
+def test_data_that_is_not_there_is_told_with_its_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    words = ["compare", "--searchers", "random", "pattern", "--workloads", "softmax"]
+    assert main(words) != 0
+    assert f"{tmp_path / 'landscapes'} holds none at all" in capsys.readouterr().err
+    assert main(["list", "landscapes"]) == 0
+    assert str(tmp_path / "landscapes") in capsys.readouterr().out
+
+
 def test_the_command_reads_a_stored_study(capsys):
     words = ["--study", "headline", "--workloads", WORKLOADS[0], "--searchers", "pattern", "tpe"]
     assert main(["compare", *words]) == 0

@@ -22,7 +22,9 @@ def run(args: argparse.Namespace) -> int:
     elif rows:
         print(aligned(rows))
     else:
-        print(f"no {args.what} found")
+        from kt_lab.landscape import data_directory
+
+        print(f"no {args.what} found in {data_directory() / args.what}: does KT_LAB_DATA fit?")
     return 0
 
 

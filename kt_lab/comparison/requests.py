@@ -12,7 +12,7 @@ import pandas as pd
 from kt_lab.budget import Budget
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.experiment import Experiment, load_runs, process_pool
-from kt_lab.landscape import data_directory, landscapes
+from kt_lab.landscape import data_directory, landscapes, load_landscape
 from kt_lab.search import searchers
 from kt_lab.search.peers import PEERS
 from kt_lab.studies import FIELD, SEARCHERS
@@ -58,6 +58,8 @@ def find_workloads(names: Sequence[str] | None, *, gpu: str | None) -> list[str]
     for name in keys if names is None else names:
         same = [each.workload for each in shipped if name in (each.workload, each.kernel)]
         if not same and not name.endswith(".parquet"):
+            if not shipped:
+                load_landscape(name, gpu=gpu)  # raises: it tells where landscapes were looked for
             raise UnknownName("workload", name, {*keys, *(each.kernel for each in shipped)})
         found += same or [name]
     return list(dict.fromkeys(found))

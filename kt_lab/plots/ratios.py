@@ -253,7 +253,7 @@ def _successes(ax: Axes, row: Mapping, at: float, points: float) -> None:
         rotation=90 if upright else 0,
         ha="center",
         va="bottom",
-        fontsize=min(SMALL, max(points, 4.5), 80 / len(text)),  # 80: fits a third of a panel
+        fontsize=min(SMALL, max(points, 4.5), 60 / len(text)),  # 60: fits 0.4 of a panel
         zorder=5,
     )
 
