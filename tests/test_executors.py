@@ -192,6 +192,19 @@ def test_workers_have_the_environment_that_their_pool_began_in(monkeypatch):
             assert pool.submit(os.getenv, "KT_LAB_DATA").result() == folder
 
 
+def test_a_long_path_of_the_temporary_folder_does_no_harm(tmp_path):
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    program = "from kt_lab.runners.pool import Pool\nprint(Pool(1).submit(abs, -7).result())"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "7\n", done.stderr
+
+
 class Mortal(ThreadPoolExecutor):
     """Stands for a pool whose process dies with every run of one seed."""
 

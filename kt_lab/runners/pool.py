@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
+from tempfile import gettempdir
 from typing import Any
 
 _NICE = 5  # of the workers: a notebook on the same cores stays quick
+_MOST_BYTES = 75  # of the temporary folder's path: the server's socket in it may have 107
 # What a worker needs and nobody edits: a worker imports the rest, so that it runs the code of now.
 _LIBRARIES = ["numpy", "pandas", "pyarrow.parquet", "scipy.stats", "sklearn.ensemble"]
 
@@ -18,9 +20,10 @@ class Pool(Executor):
 
     Forking that one would copy the locks that other threads of a Jupyter kernel hold at that
     moment, and now and then a worker would wait for one of them forever. So on Linux a server
-    without threads of its own, which has imported the libraries once, is forked for each worker;
-    elsewhere each is spawned. When a process dies, the calls under way fail with BrokenExecutor
-    and the next call starts new processes.
+    without such threads, which has imported the libraries once, is forked for each worker.
+    Elsewhere, and where the temporary folder's path is too long for its socket, each is spawned.
+    When a process dies, the calls under way fail with BrokenExecutor and the next call starts new
+    processes.
 
     Attributes:
         window: How many calls to hand over at a time, so that the others can still be left out.
@@ -45,8 +48,9 @@ class Pool(Executor):
         self._processes.shutdown(wait, cancel_futures=cancel_futures)
 
     def _fresh(self) -> ProcessPoolExecutor:
-        context = get_context("forkserver" if sys.platform == "linux" else "spawn")
-        if sys.platform == "linux":
+        serves = sys.platform == "linux" and len(os.fsencode(gettempdir())) <= _MOST_BYTES
+        context = get_context("forkserver" if serves else "spawn")
+        if serves:
             context.set_forkserver_preload(_LIBRARIES)
         return ProcessPoolExecutor(
             self._workers, mp_context=context, initializer=_begin, initargs=(dict(os.environ),)
