@@ -245,6 +245,7 @@ def _successes(ax: Axes, row: Mapping, at: float, points: float) -> None:
     upright = points < 24
     verb = "reached" if row["measure"] == "convergence_time" else "ok"
     text = f"{int(row['n_success'])}/{int(row['n_runs'])}{' ' if upright else chr(10)}{verb}"
+    room = 60 / len(text) if upright else SMALL  # 60: fits 0.4 of a panel's height
     ax.annotate(
         text,
         (at, 1.0),
@@ -253,7 +254,7 @@ def _successes(ax: Axes, row: Mapping, at: float, points: float) -> None:
         rotation=90 if upright else 0,
         ha="center",
         va="bottom",
-        fontsize=min(SMALL, max(points, 4.5), 60 / len(text)),  # 60: fits 0.4 of a panel
+        fontsize=min(SMALL, max(points, 4.5), room),
         zorder=5,
     )
 
