@@ -156,12 +156,13 @@ class Landscape:
     @cached_property
     def samples(self) -> list[list[np.ndarray]]:
         """samples[visit][config]: raw timings in microseconds, possibly empty."""
-        out = [[np.empty(0, dtype=np.float32)] * self.space.size for _ in range(self.visits)]
-        rows = zip(self.table.index, self.table["samples_us"], self.table["visit"], strict=True)
-        for at, samples, visit in rows:
-            for v in range(self.visits):
-                out[v][at] = np.asarray(samples, dtype=np.float32)[np.asarray(visit) == v]
-        return out
+        size, lists = self.space.size, self.table["samples_us"]
+        visit, samples = (np.concatenate([[], *self.table[n]]) for n in ("visit", "samples_us"))
+        cell = visit.astype(int) * size + np.repeat(self.table.index, lists.map(len))
+        samples = samples[np.argsort(cell, kind="stable")].astype(np.float32)
+        ends = np.bincount(cell, minlength=self.visits * size).cumsum().tolist()
+        cells = [samples[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return [cells[v * size : (v + 1) * size] for v in range(self.visits)]
 
     def medians_us(self, visit: int | None = None) -> np.ndarray:
         """Returns median latency in microseconds per config, shape (size,); NaN unless ok.

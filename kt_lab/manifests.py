@@ -41,14 +41,13 @@ def check_columns(
     """Raises LandscapeError unless a table has the wanted columns, and its manifest its facts."""
     if missing := sorted((wanted - set(table.columns)) | ({"space", "fingerprint"} - {*manifest})):
         raise LandscapeError(f"a landscape must hold {', '.join(missing)}; {name} does not")
-    samples, visits = (
-        [len(cell) if isinstance(cell, np.ndarray) else -1 for cell in table[column]]
-        for column in ("samples_us", "visit")
-    )
-    alike = samples == visits and -1 not in samples
-    if not alike or pd.isna(np.concatenate([*table["visit"], [0]])).any():
+    lists = [table[column].tolist() for column in ("samples_us", "visit")]
+    arrays = {type(cell) for cells in lists for cell in cells} <= {np.ndarray}
+    alike = arrays and [*map(len, lists[0])] == [*map(len, lists[1])]
+    visits = np.concatenate([[0], *lists[1]]) if alike else np.array([-1])
+    if visits.dtype.kind not in "iuf" or not (visits >= 0).all():
         raise LandscapeError(f"lists must hold every sample and its visit; {name} does not")
-    if foreign := sorted(set(map(str, table["status"])) - set(STATUSES)):
+    if foreign := sorted(set(map(str, set(table["status"]))) - set(STATUSES)):
         raise LandscapeError(f"status must be one of {STATUSES}, got {foreign} in {name}")
 
 

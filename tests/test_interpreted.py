@@ -87,6 +87,36 @@ for _ in range(2):
     many[(2,)](out, 5)
 print(out.tolist(), len(patched), tl.range is before)
 """
+MIXED = """
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+from kt_lab.inspect.interpreted import mend_interpreter
+
+
+@triton.jit
+def mixed(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    value = tl.load(x + at)
+    wrapped = (at + 2147483647) * 3 - (at << 30)
+    whole = wrapped.to(tl.int64) + (value.to(tl.float32) * 3).to(tl.int8)
+    tl.store(out + at, whole + (value > 0).to(tl.uint8))
+
+
+x, found, casts = torch.linspace(-4, 4, 8).to(torch.bfloat16), [], []
+cast = interpreter.interpreter_semantic.cast
+interpreter.interpreter_semantic.cast = lambda *args: (casts.append(args), cast(*args))[1]
+for _ in range(2):
+    out = torch.zeros(8, dtype=torch.int64)
+    casts.clear()
+    mixed[(1,)](x, out, 8)
+    found.append((len(casts), out.tolist()))
+    mend_interpreter()
+(before, sums), (after, same) = found
+print(sums == same, len(set(sums)), after < before)
+"""
 RIGHT = {"BLOCK": 16, "SKIP": 0, "BEYOND": False, "RAISE": False, "HANG": False}
 
 
@@ -148,12 +178,20 @@ def test_without_triton_it_says_what_to_install(subject, monkeypatch):
         check_configs(subject, [RIGHT])
 
 
-@pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
-def test_helpers_are_right_and_a_launch_patches_the_language_once_and_restores_it(tmp_path):
-    path = tmp_path / "helped.py"
-    path.write_text(HELPED)
+def _printed(program, path):
+    path.write_text(program)
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     told = subprocess.run(
         [sys.executable, str(path)], env=environment, capture_output=True, text=True, check=True
     )
-    assert told.stdout.split("\n")[0] == "[10, 10] 2 True"
+    return told.stdout.split("\n")[0]
+
+
+@pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
+def test_helpers_are_right_and_a_launch_patches_the_language_once_and_restores_it(tmp_path):
+    assert _printed(HELPED, tmp_path / "helped.py") == "[10, 10] 2 True"
+
+
+@pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
+def test_integers_wrap_as_before_and_are_not_computed_twice(tmp_path):
+    assert _printed(MIXED, tmp_path / "mixed.py") == "True 8 True"

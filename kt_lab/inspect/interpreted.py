@@ -7,6 +7,7 @@ small. It knows tiles, masks and splits, but neither warps nor stages nor memory
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -101,7 +102,9 @@ def mend_interpreter() -> None:
 
     Atomics read the memory of their mask as if it were whole, but numpy's broadcast of a single
     element shares that one: the elements after it were whatever lay behind. And every call of a
-    helper patches the language anew, though the kernel that calls it has done so.
+    helper patches the language anew, though the kernel that calls it has done so; every operation
+    on integers is computed in 64 bits too, for an assertion that without debugging nobody makes;
+    and the table of numpy's types is made anew for whoever looks one up.
     """
     import numpy as np
     from triton.runtime import interpreter
@@ -121,6 +124,11 @@ def mend_interpreter() -> None:
         ranges = {each.range.__module__ for each in (interpreter.tl, *core)}
         return interpreter._LangPatchScope() if ranges == {interpreter.__name__} else patch(fn)
 
+    known, pointer = lru_cache(interpreter._get_np_dtype), np.dtype(np.uint64)
+    # Neither blocks nor pointers have a hash.
+    interpreter._get_np_dtype = lambda t: pointer if t.scalar.is_ptr() else known(t.scalar)
+    unchecked = interpreter.InterpreterOptions(sanitize_overflow=False)
+    interpreter.interpreter_builder.options = unchecked
     builder.create_broadcast, interpreter._patch_lang = whole, once
 
 
