@@ -18,6 +18,8 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 ALONE := tests/browser tests/project/test_sizes.py $(wildcard tests/*/test_on_gpu.py)
 BESIDE := -n logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
 
+# The tests start hundreds of processes; each would compile kt_lab anew.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_CUSTOM_COMPILE_COMMAND := make lock
 
