@@ -254,11 +254,12 @@ def test_a_stored_table_whose_names_are_no_text_is_refused(tmp_path):
         read_table(path)
 
 
-def test_a_landscape_that_does_not_know_a_visit_is_refused(tmp_path):
+@pytest.mark.parametrize("visit", [None, -1])
+def test_a_landscape_that_does_not_know_a_visit_is_refused(visit, tmp_path):
     path = make_landscape().save(tmp_path / "landscape")
     table = pq.read_table(path)
     at = table.schema.get_field_index("visit")
-    unknown = [[None] * len(cell) for cell in table["visit"].to_pylist()]
+    unknown = [[visit] * len(cell) for cell in table["visit"].to_pylist()]
     table = table.set_column(at, "visit", pa.array(unknown, pa.list_(pa.int8())))
     pq.write_table(table, path)
     about = path.with_suffix(".json")
