@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from kt_lab import datasheet
-from kt_lab.errors import StoreError
+from kt_lab.errors import StoreError, UsageError
 from kt_lab.evidence import cold, cold_words, dojo_words, in_short, results_page
 from kt_lab.evidence.dojo_figures import stored
 from kt_lab.studies import load_field, load_tuned
@@ -66,7 +66,15 @@ def write(root: Path) -> list[Path]:
 
     Args:
         root: Of the checkout.
+
+    Raises:
+        UsageError: A page is not there; none has been written.
     """
+    if missing := [name for name in tables() if not (root / name).is_file()]:
+        raise UsageError(
+            f"the pages of a checkout must lie in the folder that holds its data/, got no "
+            f"{', '.join(missing)} in {root}; does KT_LAB_DATA fit?"
+        )
     changed = []
     for name, found in tables().items():
         path = root / name

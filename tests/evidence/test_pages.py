@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kt_lab.cli import main
 from kt_lab.errors import StoreError
 from kt_lab.evidence import pages
 
@@ -58,3 +59,13 @@ def test_tables_are_replaced_and_what_stands_around_them_stays():
 def test_a_page_without_its_marks_is_told(page):
     with pytest.raises(StoreError, match="must hold the marks <!-- a -->"):
         pages.rewritten(page, {("<!-- a -->", "<!-- /a -->"): "new"})
+
+
+def test_pages_that_are_not_there_are_told_before_any_is_written(tmp_path, monkeypatch, capsys):
+    (tmp_path / "README.md").write_text("as it was")
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path / "data"))
+    assert main(["datasheet"]) == 2
+    told = capsys.readouterr().err
+    assert "data/README.md" in told
+    assert f"in {tmp_path}; does KT_LAB_DATA fit?" in told
+    assert (tmp_path / "README.md").read_text() == "as it was"
