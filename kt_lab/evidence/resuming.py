@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_OFTEN = 4  # times that a number stands on average, from which on places are shorter
+
 
 def as_text(result: Mapping[str, Any]) -> str:
     """Returns a result as JSON with a line for every fact and every row: small, and to be read."""
@@ -25,14 +27,34 @@ def as_text(result: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Returns rows as columns, whose names stand once; every row has those of the first."""
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns rows as columns, whose names stand once; every row has those of the first.
+
+    Lists of numbers that come again and again, as latencies of a landscape do, stand as places
+    `at` in their distinct `values`, which takes a third of the bytes.
+    """
+    return {name: _placed([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
 
-def rows_of(table: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def _placed(column: list[Any]) -> list[Any] | dict[str, Any]:
+    if not all(isinstance(each, list | tuple) for each in column):
+        return column
+    if not all(v is None or isinstance(v, float | int) for each in column for v in each):
+        return column
+    values = list(dict.fromkeys(v for each in column for v in each))
+    if sum(map(len, column)) < _OFTEN * len(values):
+        return column
+    places = {value: at for at, value in enumerate(values)}
+    return {"values": values, "at": [[places[v] for v in each] for each in column]}
+
+
+def rows_of(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the rows that `columns` was given."""
-    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    told = [
+        [[c["values"][at] for at in each] for each in c["at"]] if isinstance(c, Mapping) else c
+        for c in table.values()
+    ]
+    return [dict(zip(table, row, strict=True)) for row in zip(*told, strict=True)]
 
 
 def short(value: float | None, digits: int = 7) -> float | None:

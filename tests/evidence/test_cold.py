@@ -12,7 +12,7 @@ from matplotlib import pyplot
 from kt_lab.cells import Cell, run_cell
 from kt_lab.cli import main
 from kt_lab.evidence import cold, dojo_figures, hurried
-from kt_lab.evidence.resuming import short
+from kt_lab.evidence.resuming import columns, rows_of, short
 from kt_lab.stats.budgets import judged_at
 from kt_lab.study import levels
 
@@ -90,11 +90,11 @@ def test_the_best_peer_of_a_budget_is_tested_alone(stored):
 def test_a_search_that_finds_nothing_is_infinitely_slow(stored):
     result = json.loads(json.dumps(stored[1]))
     for row in result["rows"]:
-        runs = row["runs"]
-        for at, (name, _) in enumerate(cold.who(result)):
+        runs = rows_of(row["runs"])
+        for (name, _), run_ in zip(cold.who(result), runs, strict=True):
             if name == "scout":
-                runs["judged_us"][at] = [None] * len(cold.BUDGETS)
-                runs["close_s"][at] = None
+                run_ |= {"judged_us": [None] * len(cold.BUDGETS), "close_s": None}
+        row["runs"] = columns(runs)
     table = cold.judged(result)
     assert np.isinf(cold.targets(table)["ratio"]).all()
     assert np.isinf(table.loc[table["searcher"] == "scout", "close_s"]).all()

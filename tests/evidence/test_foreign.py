@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kt_lab.evidence import foreign
+from kt_lab.evidence.resuming import columns, rows_of
 from kt_lab.formats import write_cache, write_t4
 from kt_lab.landscape import load_landscape
 
@@ -37,7 +38,7 @@ def test_a_file_of_another_tuner_is_searched_and_named(stored):
     assert row["configs"] == len(landscape.table)
     assert row["failed"] == int((landscape.status != "ok").sum())
     assert row["optimum_us"] == pytest.approx(landscape.optimum_us, rel=0.01)
-    assert len(row["runs"]["judged_us"]) == len(SEARCHERS) * 3
+    assert len(rows_of(row["runs"])) == len(SEARCHERS) * 3
 
 
 def test_the_table_tells_every_searcher_and_is_what_the_runs_hold(stored):
@@ -45,12 +46,12 @@ def test_the_table_tells_every_searcher_and_is_what_the_runs_hold(stored):
     table = foreign.table(result)
     assert set(table["searcher"]) == set(SEARCHERS)
     assert set(table["budget"]) == {25, 30}
-    runs = result["rows"][0]["runs"]["judged_us"][3:]  # random's; at 25, 30, ...
+    runs = [run_["judged_us"] for run_ in rows_of(result["rows"][0]["runs"])]  # at 25, 30, ...
     at = table[(table["searcher"] == "random") & (table["budget"] == 30)].iloc[0]
-    ratios = sorted(us[1] / result["rows"][0]["optimum_us"] for us in runs)
+    ratios = sorted(us[1] / result["rows"][0]["optimum_us"] for us in runs[3:])  # random's
     assert [at["median"], at["worst"]] == pytest.approx([ratios[1], ratios[2]])
     assert (at["low"] <= at["median"]) & (at["median"] <= at["high"])
-    logs = np.log(np.array(result["rows"][0]["runs"]["judged_us"], float)[:, 1]).reshape(2, 3)
+    logs = np.log(np.array(runs, float)[:, 1]).reshape(2, 3)
     best = SEARCHERS[int(np.argmin(logs.mean(axis=1)))]
     assert table["searcher"].iloc[0] == best  # on average in the end
     text = foreign.report(result)
@@ -71,9 +72,11 @@ def test_a_stored_file_is_not_searched_again_and_another_is(stored, monkeypatch)
 
 def test_runs_that_find_nothing_are_slow_and_never_close(stored):
     result = json.loads(json.dumps(stored[2]))
-    runs = result["rows"][0]["runs"]
-    runs["judged_us"][0:3] = [[None] * 5] * 3
-    runs["close_s"][0:3] = [None] * 3
+    row = result["rows"][0]
+    runs = rows_of(row["runs"])
+    for run_ in runs[:3]:
+        run_ |= {"judged_us": [None] * 5, "close_s": None}
+    row["runs"] = columns(runs)
     own = foreign.table(result).set_index(["searcher", "budget"]).loc["scout"]
     assert np.isinf(own["median"]).all()
     assert (own["close"] == 0).all()

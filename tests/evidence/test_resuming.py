@@ -47,6 +47,13 @@ def test_rows_come_back_from_their_columns():
     assert rows_of(columns([])) == []
 
 
+def test_numbers_that_come_again_and_again_are_stored_once():
+    rows = [{"seed": seed, "us": [48.125, 40.96, None, 48.125]} for seed in range(5)]
+    told = columns(rows)
+    assert told["us"] == {"values": [48.125, 40.96, None], "at": [[0, 1, 2, 0]] * 5}
+    assert rows_of(json.loads(json.dumps(told))) == rows
+
+
 def test_what_is_stored_is_not_measured_again_and_other_facts_begin_anew(tmp_path):
     path, asked = tmp_path / "rows.json", []
 
