@@ -4,7 +4,7 @@ Source: Ivanov et al., PerfDojo: Automated ML Library Generation for Heterogeneo
 SC '25, arXiv 2511.03586. It does not tell its operators' shapes and repetitions in full.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,25 @@ from kt_lab.plots.captions import counted
 
 _ALL = "all"
 _NONE = "not reproduced"
+_SAME = "znver4"  # as LLVM calls the cores of an MI300A
 
 
-def published_lines(beside_tvm: Mapping[str, Any], on_gpu: Mapping[str, Any] | None) -> str:
+def published_lines(
+    beside_tvm: Mapping[str, Any],
+    on_gpu: Mapping[str, Any] | None,
+    elsewhere: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """Returns the table as Markdown.
 
     Args:
         beside_tvm: The stored result of `kt-lab evidence tvm`.
         on_gpu: That of `kt-lab evidence triton_programs`, or None.
+        elsewhere: Those of `kt-lab evidence tvm` on other CPUs.
     """
-    eager, tuned = (_speedups(beside_tvm, reference) for reference in ("eager", TUNED))
+    eager, tuned = (_everywhere(beside_tvm, elsewhere, name) for name in ("eager", TUNED))
     rows = [
-        ("x86 CPU (MI300A), geomean over PyTorch", "1.56", f"{eager}, over PyTorch eager"),
-        ("x86 CPU (MI300A), geomean over TVM", "1.80", f"{tuned}, over tuned TVM"),
+        ("x86 CPU (MI300A), geomean over PyTorch", "1.56", f"over PyTorch eager: {eager}"),
+        ("x86 CPU (MI300A), geomean over TVM", "1.80", f"over tuned TVM: {tuned}"),
         ("Arm CPU (GH200), geomean over PyTorch", "6.65", f"{_NONE}: no Arm CPU"),
         ("Arm CPU (GH200), geomean over TVM", "13.65", f"{_NONE}: no Arm CPU"),
         ("multiply on an MI300A, over PyTorch", "1.62", _on_gpu(on_gpu, "multiply")),
@@ -41,6 +47,18 @@ def published_lines(beside_tvm: Mapping[str, Any], on_gpu: Mapping[str, Any] | N
         "(above 1 is faster; operators and shapes are not the same):"
     )
     return f"{said}\n\n{grid(('PerfDojo', 'theirs', 'here'), rows)}"
+
+
+def _everywhere(
+    result: Mapping[str, Any], elsewhere: Sequence[Mapping[str, Any]], reference: str
+) -> str:
+    """Returns the speed-ups on this CPU and, apart, on cores of the MI300A's kind."""
+    same = [
+        f"; on Zen 4, the cores of an MI300A: {_speedups(other, reference)}"
+        for other in elsewhere
+        if {row["tuning"].get("target", {}).get("mcpu") for row in other["rows"]} == {_SAME}
+    ]
+    return "".join([_speedups(result, reference), *same])
 
 
 def _speedups(result: Mapping[str, Any], reference: str) -> str:

@@ -41,7 +41,7 @@ def dojo_block(
     on_gpu: Mapping[str, Any] | None = None,
     encoders: Mapping[str, Any] | None = None,
     longer: Mapping[str, Any] | None = None,
-    elsewhere: Mapping[str, Any] | None = None,
+    elsewhere: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Returns RESULTS.md's block of programs as Markdown.
 
@@ -54,13 +54,13 @@ def dojo_block(
         on_gpu: That of `kt-lab evidence triton_programs`, or None.
         encoders: That of `kt-lab evidence learners --parts encoders`, or None.
         longer: That of `kt-lab evidence tvm` with more trials than `beside_tvm`, or None.
-        elsewhere: That of `kt-lab evidence tvm` on another CPU, or None.
+        elsewhere: Those of `kt-lab evidence tvm` on other CPUs.
     """
     parts = [_means(comparison), _rows(comparison)] if comparison else []
     parts += [_tvm(beside_tvm)] if beside_tvm else []
-    parts += [_elsewhere(elsewhere)] if elsewhere else []
+    parts += map(_elsewhere, elsewhere)
     parts += [longer_lines(beside_tvm, longer)] if beside_tvm and longer else []
-    parts += [published_lines(beside_tvm, on_gpu)] if beside_tvm else []
+    parts += [published_lines(beside_tvm, on_gpu, elsewhere)] if beside_tvm else []
     parts += [_players(players)] if players else []
     if learners:
         curves = [row for row in learners["rows"] if row["part"] == "curves"]

@@ -13,7 +13,8 @@ from kt_lab.studies import load_field, load_tuned
 FRONT, RESULTS, DATA = "README.md", "notebooks/RESULTS.md", "data/README.md"
 _COLD = ("cold", "cold-unseen", "cold-older", "cold-h100", "foreign", "exhausted")
 _DOJO = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
-_DOJO += ("learners-encoders", "tvm-256", "tvm-xeon")
+_DOJO += ("learners-encoders", "tvm-256")
+_ELSEWHERE = ("tvm-xeon", "tvm-zen4")
 
 Marks = tuple[str, str]
 
@@ -32,7 +33,9 @@ def tables() -> dict[str, dict[Marks, Callable[[], str]]]:
             (datasheet.KERNELS_BEGIN, datasheet.KERNELS_END): lambda: datasheet.kernels_table(
                 sheet()
             ),
-            (dojo_words.BEGIN, dojo_words.END): lambda: dojo_words.dojo_block(*map(stored, _DOJO)),
+            (dojo_words.BEGIN, dojo_words.END): lambda: dojo_words.dojo_block(
+                *map(stored, _DOJO), elsewhere=list(filter(None, map(stored, _ELSEWHERE)))
+            ),
             (page.BEGIN, page.END): page.block,
         },
     }

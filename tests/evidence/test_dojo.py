@@ -299,13 +299,17 @@ def test_the_page_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
     assert "| expert + annealing | 1 | all | 0.50 [0.50, 0.50] | 0 of 1 |" in text
     assert "| `softmax/1` | 1 | 1.5 | 2 | 2 | 4 | 4 | 4 | 0.25 | 7 of 64 |" in text
     assert "Without" not in text
-    over = "geomean over TVM | 1.80 | 4.00 [4.00, 4.00] on 1 thread (1 workload), over tuned TVM"
-    assert over in text
+    over = "geomean over TVM | 1.80 | over tuned TVM: 4.00 [4.00, 4.00] on 1 thread (1 workload)"
+    assert f"{over} |" in text
     assert "| Arm CPU (GH200), geomean over TVM | 13.65 | not reproduced: no Arm CPU |" in text
     assert "| multiply on an MI300A, over PyTorch | 1.62 | not reproduced |" in text
     assert "too few" not in dojo_block(None, None, None, result | {"trials": 256})
     row["tuning"] |= {"target": {"mcpu": "lake"}}
-    text = dojo_block(None, None, elsewhere=result)
+    assert f"{over} |" in dojo_block(None, None, None, result, elsewhere=[result])
+    own = row | {"tuning": {"target": {"mcpu": "znver4"}, "trials": 64, "failed": 0}}
+    text = dojo_block(None, None, None, result, elsewhere=[result, result | {"rows": [own]}])
+    assert f"{over}; on Zen 4, the cores of an MI300A: 4.00 [4.00, 4.00] on 1 thread" in text
+    text = dojo_block(None, None, elsewhere=[result])
     assert "On another CPU, a CPU (lake as LLVM calls it), `best` over tuned TVM: of" in text
     assert f"of {row['size']} size 0.25 [0.25, 0.25] on 1 thread, 0 of 1 lost. " in text
     assert "| `softmax/1` | 1 | 1.5 |" in text
@@ -313,7 +317,7 @@ def test_the_page_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
     other["paths"]["best"] = row["paths"]["best"] | {"min_us": 2.0}
     other["size"] = "memory"
     rows = [row, other, row | {"threads": 2}]
-    text = dojo_block(None, None, elsewhere=result | {"rows": rows})
+    text = dojo_block(None, None, elsewhere=[result | {"rows": rows}])
     assert f"of {row['size']} size 0.25 [0.25, 0.25] on 2 threads, 0 of 1 lost" in text
     assert "of memory size 0.50 [0.50, 0.50] on 1 thread, 0 of 1 lost" in text
     assert "(0.25 and 0.25), `best` stands at 0.50 [0.50, 0.50] on 1 thread." in text
