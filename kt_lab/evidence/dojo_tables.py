@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,24 +12,59 @@ from kt_lab.evidence.resuming import short
 from kt_lab.stats.intervals import geomean_interval
 
 QUIET = 1.2  # median over least sample, beyond which a visit was disturbed
+AGREE = 1.05  # of least samples of two visits, up to which one confirms the other
 PATHS = ("start", "expert", "best", "eager", "compiled", "autotuned")
 REFERENCES = ("start", "eager", "compiled")
 _GROUPS = {"all": (False, True), "single operators": (False,), "fusable chains": (True,)}
 
 
-def merged(visits: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, dict[str, Any]]:
+def confirmed(least: Sequence[float]) -> list[int]:
+    """Returns the visits that read about the least latency which another visit read too.
+
+    A neighbour on the other thread of a core, or where pages lie, slows whole visits down, by
+    half and for seconds. Such a visit says little of a program, and a single fast one may be luck.
+
+    Args:
+        least: The least sample of each visit, microseconds.
+
+    Returns:
+        Positions of those within AGREE of the least that is confirmed; empty: none is.
+    """
+    order = sorted(range(len(least)), key=least.__getitem__)
+    for first, second in pairwise(order):
+        if least[second] <= AGREE * least[first]:
+            return [k for k in order if least[first] <= least[k] <= AGREE * least[first]]
+    return []
+
+
+def settled(visits: Sequence[Mapping[str, Sequence[float]]]) -> bool:
+    """Whether `confirmed` finds visits for every path; see `merged`."""
+    return all(confirmed(least) for least in _least(visits).values())
+
+
+def _least(visits: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
+    names = dict.fromkeys(name for visit in visits for name in visit)
+    return {n: [float(np.min(visit[n])) for visit in visits if n in visit] for n in names}
+
+
+def merged(
+    visits: Sequence[Mapping[str, Sequence[float]]], *, agreeing: bool = False
+) -> dict[str, dict[str, Any]]:
     """Returns what every path took over some visits.
 
     Args:
         visits: Per visit the samples of every path, microseconds; a path may miss in some.
+        agreeing: Only of the visits that are `confirmed`, of a path of which any are.
 
     Returns:
         Per path `min_us` and `median_us`, the medians over visits of the visit's least and median
         sample, `p90_us`, and `disturbed`, whether median and least differ by more than QUIET.
     """
     found = {}
-    for path in dict.fromkeys(name for visit in visits for name in visit):
+    for path, each in _least(visits).items():
         samples = [np.asarray(visit[path], float) for visit in visits if path in visit]
+        if kept := agreeing and confirmed(each):
+            samples = [samples[k] for k in kept]
         least, middle = ([float(f(s)) for s in samples] for f in (np.min, np.median))
         found[path] = {
             "min_us": float(np.median(least)),

@@ -4,9 +4,9 @@ A row: operator, shape, threads. Our players measure `trials` different programs
 MetaSchedule as many. Of what read fastest in every search a first visit chooses, for the least of
 many single readings is often a lucky one: of each player's programs and the expert's, and of
 MetaSchedule's. Then the chosen ones, PyTorch and untuned TVM are timed visit after visit, every
-visit in fresh processes, as `kt-lab evidence dojo` does. `best` is what was fastest of ours in the
-first visit, so that no lucky reading of the others wins; a row says whose it is. TVM may live in
-another environment: see --tvm-python.
+visit in fresh processes, as `kt-lab evidence dojo` does, until two visits agree on every path.
+`best` is what was fastest of ours in the first visit, so that no lucky reading of the others wins;
+a row says whose it is. TVM may live in another environment: see --tvm-python.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.evidence.dojo_tables import means, merged, ratios
+from kt_lab.evidence.dojo_tables import means, merged, ratios, settled
 from kt_lab.evidence.playing import (
     EXPERT,
     LIMIT_S,
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of MetaSchedule; ours have 0")
     parser.add_argument("--finalists", type=int, default=5, help="of each search: one is chosen")
     parser.add_argument("--visits", type=int, default=2, help="in fresh processes, after that")
+    parser.add_argument("--most-visits", type=int, default=8, help="until two of each path agree")
     parser.add_argument("--rounds", type=int, default=30, help="batches of a path in a visit")
     parser.add_argument("--batch-us", type=float, default=200.0, help="a batch takes at least")
     parser.add_argument("--timeout-s", type=float, default=10.0, help="of our programs' check")
@@ -125,7 +126,9 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         except UsageError as error:  # it may crash for one operator: a fact to store
             tuning = {"trials": 0, "seconds": None, "errors": {TUNED: str(error)}}
         _keep_fastest(_ask(timing, threads, args, awake=threads > 1), Path(folder))
-        for _ in range(args.visits):
+        while (done := len(parts) // 3) < args.visits or (
+            done < args.most_visits and not settled(parts)
+        ):
             samples = visit(workload, threads, configs, args)
             torch = torch_visit(workload, threads, args)
             tvm = others(threads, lambda awake: _ask(timing, threads, args, awake=awake))
@@ -140,7 +143,8 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
         "schedules": {path: configs[at[path]]["schedule"] for path in args.players},
         "best": next(path for path in args.players if at[path] == at["best"]),
         "found": found,
-        "paths": merged(parts),
+        "paths": merged(parts, agreeing=True),
+        "visits": done,
         "finalists": args.finalists,
         "tuning": tuning | {"errors": errors | tuning["errors"]},
         "load": os.getloadavg()[0],

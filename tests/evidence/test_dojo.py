@@ -12,7 +12,15 @@ import pytest
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence import ceilings, dojo, players, torch_paths, visits
-from kt_lab.evidence.dojo_tables import best_so_far, means, merged, players_table, ratios
+from kt_lab.evidence.dojo_tables import (
+    best_so_far,
+    confirmed,
+    means,
+    merged,
+    players_table,
+    ratios,
+    settled,
+)
 from kt_lab.evidence.dojo_words import dojo_block
 from kt_lab.evidence.playing import open_field, play, sized
 from kt_lab.evidence.resuming import Rows
@@ -209,6 +217,21 @@ def test_rows_that_are_kept_keep_the_provenance_they_were_measured_with(tmp_path
 def test_one_visit_cannot_choose_and_judge(tmp_path):
     with pytest.raises(UsageError, match=r"visits must be >= 2.*--visits 1"):
         dojo.run(asked(dojo, tmp_path / "dojo.json", "--visits", 1))
+
+
+def test_a_latency_counts_once_another_visit_confirms_it():
+    assert confirmed([6.0, 4.0, 4.1, 9.0]) == [1, 2]
+    assert confirmed([1.0, 4.0, 4.1, 6.0]) == [1, 2]  # a single fast visit may be luck
+    assert confirmed([1.0, 2.0]) == confirmed([1.0]) == []
+    visits = [{"best": [6.0, 6.1], "tvm": [3.0]}, {"best": [4.0, 4.2], "tvm": [3.1]}]
+    assert not settled(visits)
+    assert merged(visits, agreeing=True)["best"]["min_us"] == 5.0
+    visits.append({"best": [4.1, 4.2], "tvm": [9.0]})
+    assert settled(visits)
+    found = merged(visits, agreeing=True)
+    assert found["best"]["min_us"] == pytest.approx(4.05)
+    assert found["tvm"]["min_us"] == pytest.approx(3.05)
+    assert merged(visits)["best"]["min_us"] == 4.1
 
 
 def test_visits_merge_to_the_median_of_their_least_samples():

@@ -50,7 +50,18 @@ def asked(folder, *arguments):
     parser = argparse.ArgumentParser()
     tvm.add_arguments(parser)
     small = ["--tvm-python", folder / "python", "--sizes", "tiny", "--trials", 4]
-    small += ["--rounds", 2, "--visits", 1, "--batch-us", 20, "--operators", *arguments]
+    small += [
+        "--rounds",
+        2,
+        "--visits",
+        1,
+        "--most-visits",
+        1,
+        "--batch-us",
+        20,
+        "--operators",
+        *arguments,
+    ]
     given = parser.parse_args([str(a) for a in small])
     given.out = folder / "tvm.json"
     return given
