@@ -1,11 +1,12 @@
 """Operations of programs as C statements, one lane at a time or a whole vector of lanes."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kt_lab.programs.affine import Affine
 from kt_lab.programs.c_lanes import across, laned
-from kt_lab.programs.c_math import PLUS_ERF, function_name
+from kt_lab.programs.c_math import GELU, PLUS_ERF, function_name
 from kt_lab.programs.c_scopes import is_local
 from kt_lab.programs.c_text import c_index, c_name, c_number
 from kt_lab.programs.ir import Binary, Call, Const, Expr, Op, Program, Ref, refs_of
@@ -133,8 +134,8 @@ class Statements:
 
     def _binary(self, expr: Binary, dtype: str, place: Place, rank: int) -> str:
         own = _RANK[expr.op]
-        if dtype == "f32" and _is_plus_erf(expr):
-            return self._expr(Call(PLUS_ERF, expr.right.args), dtype, place)
+        if dtype == "f32" and (whole := _known(expr)):
+            return self._expr(whole, dtype, place)
         left = self._expr(expr.left, dtype, place, own)
         right = self._expr(expr.right, dtype, place, own + 1)
         text = f"{left} {expr.op} {right}"
@@ -148,6 +149,19 @@ class Statements:
         return f"KT_V({element})" if self._moves(ref, place) else element
 
 
-def _is_plus_erf(expr: Binary) -> bool:
-    called = isinstance(expr.right, Call) and expr.right.fn == "erf"
-    return expr.op == "+" and expr.left == Const(1.0) and called
+def _known(expr: Binary) -> Call | None:
+    """Returns the function of C that an expression is: GELU whole, or its 1 + erf; None: neither.
+
+    Written apart, they cost two polynomials and products by constants that one polynomial has in
+    its coefficients.
+    """
+    match expr:
+        case Binary("+", Const(1.0), Call("erf", given)):
+            return Call(PLUS_ERF, given)
+        case Binary(
+            "*",
+            Binary("*", Const(0.5), x),
+            Binary("+", Const(1.0), Call("erf", (Binary("*", y, Const(factor)),))),
+        ) if x == y and math.isclose(factor, math.sqrt(0.5), rel_tol=1e-7):
+            return Call(GELU, (x,))
+    return None

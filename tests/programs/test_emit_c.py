@@ -416,6 +416,39 @@ def test_one_plus_erf_is_computed_as_one_function(single):
         assert "plus_erf" not in emit_c(function_program(call, 16))
 
 
+GELU = "0.5 * x[{0}] * (1 + erf(x[{0}] * 0.7071067811865476))"
+
+
+def test_gelu_is_computed_as_one_function(single):
+    x = np.append(np.linspace(-30, 30, 60_000), [-1e30, 1e30, -np.inf, np.inf, np.nan])
+    x = x.astype(np.float32)
+    program = function_program(GELU, x.size)
+    assert "f32_gelu(x[i0])" in emit_c(program)
+    assert "f32_plus_erf" not in emit_c(program)
+    z = run_program(program, {"x": x}, bench=single)["z"]
+    given = x[:-5].astype(np.float64)
+    expected = 0.5 * given * np.vectorize(math.erfc)(-given * math.sqrt(0.5))
+    assert np.max(np.abs(z[:-5] - expected) / np.maximum(1, np.abs(expected))) < 3e-7
+    assert np.array_equal(z[x < -6], np.zeros((x < -6).sum()))
+    assert np.array_equal(z[-5:], [0, np.float32(1e30), 0, np.inf, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("there", "instead"),
+    [
+        ("0.5", "0.25"),
+        ("0.7071067811865476", "0.7072"),
+        ("0.5 * x[{0}]", "0.5 * (x[{0}] + 1)"),
+        ("(1 + erf", "(1 - erf"),
+        ("erf", "tanh"),
+    ],
+)
+def test_what_only_looks_like_gelu_is_computed_as_written(there, instead, single):
+    program = function_program(GELU.replace(there, instead, 1), 64)
+    assert "f32_gelu" not in emit_c(program)
+    assert same_as_interpreted(program, single) < 1e-6
+
+
 def test_functions_keep_their_limits(single):
     inf, nan = math.inf, math.nan
     x = np.array([-inf, -1e30, -104, -3, 0, 1e-45, 89, 1e30, inf, nan], np.float32)
