@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kt_lab.evidence.dojo_published import published_lines
+from kt_lab.evidence.dojo_published import complete, published_lines
 from kt_lab.evidence.dojo_tables import means as geomeans
 from kt_lab.evidence.dojo_tables import players_table, ratios
 from kt_lab.evidence.markdown import folded, grid
@@ -141,7 +141,8 @@ def _tvm(result: Mapping[str, Any]) -> str:
 
 def _elsewhere(result: Mapping[str, Any]) -> str:
     """Tells the means of the best program on another CPU, and its rows."""
-    rows = result["rows"]
+    done = complete(result)
+    rows = done["rows"]
     called = {row["tuning"].get("target", {}).get("mcpu") for row in rows}
     sizes = list(dict.fromkeys(row["size"] for row in rows))
     groups = {f"{size} size": [row for row in rows if row["size"] == size] for size in sizes}
@@ -149,15 +150,23 @@ def _elsewhere(result: Mapping[str, Any]) -> str:
     # a mean over sizes is of as many workloads of each
     whole = [row for row in rows if len({counts[row["threads"], size] for size in sizes}) == 1]
     groups |= {"both sizes": whole} if whole and len(sizes) > 1 else {}
-    told = "; ".join(
+    each = [
         f"of {name} {m['ratio']:.2f} [{m['low']:.2f}, {m['high']:.2f}] on "
         f"{counted(m['threads'], 'thread')}, {m['losses']} of {m['workloads']} lost"
         for name, part in groups.items()
         for m in geomeans(part, references=(TUNED,))
         if m["group"] == "all"
-    )
+    ]
+    rest = Counter((row["size"], row["threads"]) for row in result["rows"] if row not in rows)
+    most = max(counts.values())
+    each += [
+        f"{n} of {most} of {size} size on {counted(threads, 'thread')} so far, which have no "
+        "mean yet"
+        for (size, threads), n in rest.items()
+    ]
+    told = "; ".join(each)
     cpu = f"{result['provenance']['cpu']} ({', '.join(filter(None, called))} as LLVM calls it)"
-    said = f"On another CPU, {cpu}, `best` over tuned TVM: {told}. {_without(result)}"
+    said = f"On another CPU, {cpu}, `best` over tuned TVM: {told}. {_without(done)}"
     return f"{said}\n\n{_tvm_rows(result)}"
 
 

@@ -346,6 +346,12 @@ def test_the_page_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
     assert "(0.25 and 0.25), `best` stands at 0.50 [0.50, 0.50] on 1 thread." in text
     both = text[text.index("of both sizes") : text.index(" lost. ")]
     assert both == "of both sizes 0.35 [0.25, 0.50] on 1 thread, 0 of 2"
+    later = other | {"size": row["size"]}
+    text = dojo_block(
+        None, None, elsewhere=[result | {"rows": [row, later, row | {"threads": 2}]}]
+    )
+    assert f"of {row['size']} size 0.35 [0.25, 0.50] on 1 thread, 0 of 2 lost; 1 of 2 of" in text
+    assert f"{row['size']} size on 2 threads so far, which have no mean yet. Without" in text
     text = dojo_block(None, None, None, result | {"rows": [row, other]})
     assert "Without `softmax/1`, where MetaSchedule got least far (0.25), `best` stands" in text
     assert "at 0.50 [0.50, 0.50] on 1 thread." in text
