@@ -61,6 +61,18 @@ def complete(result: Mapping[str, Any]) -> dict[str, Any]:
     return dict(result) | {"rows": rows}
 
 
+def unfinished(result: Mapping[str, Any]) -> list[str]:
+    """Returns what is said of each of the sizes and threads that `complete` leaves out."""
+    counts = Counter((row["size"], row["threads"]) for row in result["rows"])
+    most = max(counts.values(), default=0)
+    return [
+        f"{n} of {most} of {size} size on {counted(threads, 'thread')} so far, which have no "
+        "mean yet"
+        for (size, threads), n in counts.items()
+        if n < most
+    ]
+
+
 def _everywhere(
     result: Mapping[str, Any], elsewhere: Sequence[Mapping[str, Any]], reference: str
 ) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kt_lab.evidence.dojo_published import complete, published_lines
+from kt_lab.evidence.dojo_published import complete, published_lines, unfinished
 from kt_lab.evidence.dojo_tables import means as geomeans
 from kt_lab.evidence.dojo_tables import players_table, ratios
 from kt_lab.evidence.markdown import folded, grid
@@ -157,14 +157,7 @@ def _elsewhere(result: Mapping[str, Any]) -> str:
         for m in geomeans(part, references=(TUNED,))
         if m["group"] == "all"
     ]
-    rest = Counter((row["size"], row["threads"]) for row in result["rows"] if row not in rows)
-    most = max(counts.values())
-    each += [
-        f"{n} of {most} of {size} size on {counted(threads, 'thread')} so far, which have no "
-        "mean yet"
-        for (size, threads), n in rest.items()
-    ]
-    told = "; ".join(each)
+    told = "; ".join([*each, *unfinished(result)])
     cpu = f"{result['provenance']['cpu']} ({', '.join(filter(None, called))} as LLVM calls it)"
     said = f"On another CPU, {cpu}, `best` over tuned TVM: {told}. {_without(done)}"
     return f"{said}\n\n{_tvm_rows(result)}"
