@@ -55,22 +55,26 @@ def complete(result: Mapping[str, Any]) -> dict[str, Any]:
 
     What was measured first of a size is no sample of it.
     """
-    counts = Counter((row["size"], row["threads"]) for row in result["rows"])
-    most = max(counts.values(), default=0)
+    counts, most = _counts(result)
     rows = [row for row in result["rows"] if counts[row["size"], row["threads"]] == most]
     return dict(result) | {"rows": rows}
 
 
 def unfinished(result: Mapping[str, Any]) -> list[str]:
     """Returns what is said of each of the sizes and threads that `complete` leaves out."""
-    counts = Counter((row["size"], row["threads"]) for row in result["rows"])
-    most = max(counts.values(), default=0)
+    counts, most = _counts(result)
     return [
         f"{n} of {most} of {size} size on {counted(threads, 'thread')} so far, which have no "
         "mean yet"
         for (size, threads), n in counts.items()
         if n < most
     ]
+
+
+def _counts(result: Mapping[str, Any]) -> tuple[Counter, int]:
+    """Returns how many rows there are of each size and threads, and the most."""
+    counts = Counter((row["size"], row["threads"]) for row in result["rows"])
+    return counts, max(counts.values(), default=0)
 
 
 def _everywhere(

@@ -50,21 +50,22 @@ def asked(folder, *arguments):
     parser = argparse.ArgumentParser()
     tvm.add_arguments(parser)
     small = ["--tvm-python", folder / "python", "--sizes", "tiny", "--trials", 4]
-    small += [
-        "--rounds",
-        2,
-        "--visits",
-        1,
-        "--most-visits",
-        1,
-        "--batch-us",
-        20,
-        "--operators",
-        *arguments,
-    ]
+    small += ["--rounds", 2, "--visits", 1, "--most-visits", 1, "--batch-us", 20]
+    small += ["--operators", *arguments]
     given = parser.parse_args([str(a) for a in small])
     given.out = folder / "tvm.json"
     return given
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize(("agreed", "visited"), [(2, 2), (9, 3)])
+def test_a_row_is_visited_until_visits_agree_or_there_were_enough(
+    agreed, visited, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tvm, "settled", lambda parts: len(parts) == 3 * agreed)
+    args = asked(tmp_path, "multiply", "--threads", 1, "--most-visits", 3)
+    (row,) = tvm.run(args)["rows"]
+    assert row["visits"] == visited
 
 
 @pytest.mark.usefixtures("stand_in")
