@@ -38,8 +38,12 @@ def confirmed(least: Sequence[float]) -> list[int]:
 
 
 def settled(visits: Sequence[Mapping[str, Sequence[float]]]) -> bool:
-    """Whether `confirmed` finds visits for every path; see `merged`."""
-    return all(confirmed(least) for least in _least(visits).values())
+    """Whether a second visit confirms the least latency of every path: see `confirmed`.
+
+    That other visits agree on more is not enough: two in a row may have had the same neighbour.
+    """
+    found = _least(visits).values()
+    return all(int(np.argmin(least)) in confirmed(least) for least in found)
 
 
 def _least(visits: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:

@@ -4,9 +4,9 @@ A row: operator, shape, threads. Our players measure `trials` different programs
 MetaSchedule as many. Of what read fastest in every search a first visit chooses, for the least of
 many single readings is often a lucky one: of each player's programs and the expert's, and of
 MetaSchedule's. Then the chosen ones, PyTorch and untuned TVM are timed visit after visit, every
-visit in fresh processes, as `kt-lab evidence dojo` does, until two visits agree on every path.
-`best` is what was fastest of ours in the first visit, so that no lucky reading of the others wins;
-a row says whose it is. TVM may live in another environment: see --tvm-python.
+visit in fresh processes, as `kt-lab evidence dojo` does, until of every path a second visit
+confirms the least. `best` is what was fastest of ours in the first visit, so that no lucky reading
+of the others wins; a row says whose it is. TVM may live in another environment: see --tvm-python.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of MetaSchedule; ours have 0")
     parser.add_argument("--finalists", type=int, default=5, help="of each search: one is chosen")
     parser.add_argument("--visits", type=int, default=2, help="in fresh processes, after that")
-    parser.add_argument("--most-visits", type=int, default=8, help="until two of each path agree")
+    parser.add_argument("--most-visits", type=int, default=8, help="until the least is confirmed")
     parser.add_argument("--rounds", type=int, default=30, help="batches of a path in a visit")
     parser.add_argument("--batch-us", type=float, default=200.0, help="a batch takes at least")
     parser.add_argument("--timeout-s", type=float, default=10.0, help="of our programs' check")

@@ -228,6 +228,7 @@ def test_a_latency_counts_once_another_visit_confirms_it():
     assert merged(visits, agreeing=True)["best"]["min_us"] == 5.0
     visits.append({"best": [4.1, 4.2], "tvm": [9.0]})
     assert settled(visits)
+    assert not settled([*visits, {"tvm": [2.0]}])  # two agree, but one was faster than both
     found = merged(visits, agreeing=True)
     assert found["best"]["min_us"] == pytest.approx(4.05)
     assert found["tvm"]["min_us"] == pytest.approx(3.05)
