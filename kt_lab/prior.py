@@ -14,12 +14,15 @@ class PriorReading:
         latency_us: Median latency there, in microseconds; None when it failed.
         workload: Where it was measured, `kernel/name`.
         gpu: On which GPU.
+        octaves: How far that workload's shape is from the searched one: the ratios of their
+            extents, in octaves, added up; None: nobody knows.
     """
 
     config: Config
     latency_us: float | None
     workload: str
     gpu: str
+    octaves: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ def run_prior(
         UsageError: A run is of the target itself: a search that was stopped is resumed instead.
     """
     readings: list[PriorReading] = []
+    shape = _shape(workload)
     for source, read in runs.items():
         if source == (workload, gpu):
             raise UsageError(
@@ -134,7 +135,8 @@ def run_prior(
                 "it out, or resume that run"
             )
         last = sorted(dict(read).items(), key=lambda item: (item[1] is None, item[1] or 0.0))
-        readings += [PriorReading(config, us, *source) for config, us in last]
+        apart = _octaves(shape, _shape(source[0]))
+        readings += [PriorReading(config, us, *source, apart) for config, us in last]
     told = ", ".join(f"{w} on {g}" for w, g in runs)
     return Prior(tuple(readings), f"runs: {told}" if told else "")
 
@@ -152,11 +154,23 @@ def nearest(
     Returns:
         The nearest first: their extents' ratios, in octaves, add up to the least.
     """
+    order = sorted(runs, key=lambda other: _octaves(workload, other))
+    return {other: runs[other] for other in order[:count]}
 
-    def octaves(other: Workload) -> float:
-        return sum(abs(math.log2(n / workload.extents[e])) for e, n in other.extents.items())
 
-    return {other: runs[other] for other in sorted(runs, key=octaves)[:count]}
+def _octaves(one: Workload | None, other: Workload | None) -> float | None:
+    """Returns how far two shapes of a kernel are apart; None where one is of nothing known."""
+    if one is None or other is None or one.kernel != other.kernel:
+        return None
+    return sum(abs(math.log2(n / one.extents[e])) for e, n in other.extents.items())
+
+
+def _shape(key: str) -> Workload | None:
+    """Returns the workload of a key; None where no registered kernel has it."""
+    try:
+        return workload_of_shape(key)
+    except (UnknownName, UsageError):
+        return None
 
 
 def earlier_path(gpu: str) -> Path:

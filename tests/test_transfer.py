@@ -85,6 +85,15 @@ def test_a_run_of_the_target_itself_is_refused():
         run_prior({("rope/mine", "h200"): [(Config(X=1), 1.0)]}, workload="rope/mine", gpu="h200")
 
 
+def test_a_reading_tells_how_far_its_shape_is_from_the_searched_one():
+    read = [(Config(X=1), 1.0)]
+    names = ("softmax/4096x2560", "softmax/1024x640", "softmax/mine", "rope/4x4096x32x8x128")
+    prior = run_prior(
+        {(name, "h200"): read for name in names}, workload="softmax/4096x640", gpu="h200"
+    )
+    assert [r.octaves for r in prior.readings] == [2.0, 2.0, None, None]
+
+
 def test_the_nearest_runs_are_those_whose_extents_differ_by_the_fewest_octaves():
     def shape(m, n):
         return Workload("fake", f"{m}x{n}", {"M": m, "N": n}, "float32")

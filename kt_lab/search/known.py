@@ -11,12 +11,13 @@ from scipy.spatial import cKDTree
 
 from kt_lab.prior import Prior, PriorReading
 from kt_lab.space import ParameterSpace
-from kt_lab.trial import Config
 
 _ENOUGH = 8  # readings that make a source a function
 _NEAREST = 3  # readings that stand for a config that was not read
 _OCTAVE = 0.5  # distance of a value and its double; two alternatives are 1 apart
 _ALONE = 0.1  # weight of what a config is worth without those chosen before it
+_HALVED = 2.0  # octaves from the searched shape that halve a source's weight
+_DEFAULT = 10.0  # octaves that the default config counts as, a source that knows only itself
 _MOST = 20.0  # logarithm of a prediction over the best
 _FAILED = 0.9  # quantile of a source's values that a failure counts as
 
@@ -35,7 +36,8 @@ class Known:
     """The sources of a prior, one per workload and GPU, as functions of a config.
 
     The spaces of a kernel differ from workload to workload. So a source is asked for the configs
-    nearest in the parameters that both have; of those that agree in these the fastest counts.
+    nearest in the parameters that both have; of those that agree in these the fastest counts. It
+    weighs the more the nearer its shape is to the searched one, and most where nobody knows that.
 
     Attributes:
         first: Few rows that together serve all sources best, the best for most of them first.
@@ -64,9 +66,12 @@ class Known:
         rich = [(readings, t) for readings, t in told if _is_rich(t)]
         if rich:
             self.bend = float(np.median([np.median(t[np.isfinite(t)]) for _, t in rich]))
-        made = [_source(space, [r.config for r in readings], t, self.bend) for readings, t in rich]
+        made = [_source(space, readings, t, self.bend) for readings, t in rich]
         self._sources = [source for source in made if source is not None]
+        self._weights = _weight(np.array([source.octaves for source in self._sources]))
         if self._sources:
+            self._mean = self._weights.mean()
+            self._weights /= self._mean
             self.scale = float(np.sqrt(np.mean([s.y.var() for s in self._sources])))
             self.first = self._portfolio(rows, count, space.row(space.default))
         poor = [r.config for readings, t in told if not _is_rich(t) for r in readings]
@@ -74,19 +79,24 @@ class Known:
         self.others: list[tuple[int, ...]] = list(map(tuple, kept.tolist()))
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """Returns what every source says of rows, shape (n, sources): logarithms over `scale`."""
+        """Returns what every source says of rows, shape (n, sources).
+
+        Logarithms over `scale`, times the source's weight; the weights' mean is 1.
+        """
         found = [source.of(rows)[:, None] / self.scale for source in self._sources]
-        return np.hstack([np.empty((len(rows), 0)), *found])
+        return np.hstack([np.empty((len(rows), 0)), *found]) * self._weights
 
     def _portfolio(
         self, rows: np.ndarray, count: int, default: np.ndarray
     ) -> list[tuple[int, ...]]:
         """Returns rows that serve the sources best, each the one that adds most to those before.
 
-        Greedy choice: see `kt_lab.covering`. Among equals the one most like the default.
+        Greedy choice: see `kt_lab.covering`. Among equals the one most like the default, which is
+        what somebody chose for all shapes: it counts as the best of a source that is far away.
         """
         rows = rows[np.argsort((rows != default).sum(axis=1), kind="stable")]
-        costs = self(rows)
+        other = (rows != default).any(axis=1) * _weight(_DEFAULT) / self._mean
+        costs = np.column_stack([self(rows), other])
         chosen, best = [], np.full(costs.shape[1], costs.max())
         while len(chosen) < min(count, len(rows)):
             served = np.minimum(costs, best) + _ALONE * costs
@@ -105,12 +115,14 @@ class _Source:
         fixed: Where what is constant in the space lies.
         tree: Where the readings lie.
         y: Their values, shape (n,).
+        octaves: How far its shape is from the searched one.
     """
 
     tables: list[np.ndarray]
     fixed: np.ndarray
     tree: cKDTree
     y: np.ndarray
+    octaves: float
 
     def of(self, rows: np.ndarray) -> np.ndarray:
         parts = [table[rows[:, i]] for i, table in enumerate(self.tables)]
@@ -120,9 +132,10 @@ class _Source:
 
 
 def _source(
-    space: ParameterSpace, configs: Sequence[Config], t: np.ndarray, bend: float
+    space: ParameterSpace, readings: Sequence[PriorReading], t: np.ndarray, bend: float
 ) -> _Source | None:
     """Returns a source; None where it has no parameter of the space."""
+    configs = [r.config for r in readings]
     columns = {name: [config.get(name) for config in configs] for name in configs[0]}
     shared = [p.name for p in space.parameters if _fits(p, columns.get(p.name))]
     fixed = [
@@ -144,7 +157,11 @@ def _source(
     least = np.full(len(x), np.inf)
     np.minimum.at(least, which.ravel(), y)
     at = _placed([space.constants[name] for name in fixed], None)[:, 0] if fixed else np.empty(0)
-    return _Source(tables, at, cKDTree(x), least)
+    return _Source(tables, at, cKDTree(x), least, readings[0].octaves or 0.0)
+
+
+def _weight(octaves):
+    return 2.0 ** (-octaves / _HALVED)
 
 
 def _placed(values: Sequence[Any], words: Sequence[Any] | None) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What other workloads say: believed, put right by readings, and of no harm where it is wrong."""
 
 import math
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -14,12 +15,12 @@ from kt_lab.space import Choice, Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Config
 
 
-def prior_of(*sources):
-    """One source per mapping from configs to latencies."""
+def prior_of(*sources, octaves=()):
+    """One source per mapping from configs to latencies, at distances that are known or not."""
     return Prior(
         tuple(
-            PriorReading(config, us, f"kernel/{number}", "gpu")
-            for number, source in enumerate(sources)
+            PriorReading(config, us, f"kernel/{number}", "gpu", apart)
+            for number, (source, apart) in enumerate(zip_longest(sources, octaves))
             for config, us in source.items()
         )
     )
@@ -55,6 +56,23 @@ def test_without_a_prior_nothing_is_said():
 def test_the_first_configs_serve_different_sources():
     ends = (steps(lambda k: 1.0 + k), steps(lambda k: 16.0 - k))
     assert set(asked(line(), prior_of(*ends), count=2).first) == {(0,), (15,)}
+
+
+def test_the_nearer_a_shape_the_more_its_source_weighs():
+    ends = (steps(lambda k: 1.0 + k), steps(lambda k: 16.0 - k))
+    for octaves, first in (((1.0, 5.0), (0,)), ((5.0, 1.0), (15,))):
+        known = asked(line(), prior_of(*ends, octaves=octaves), count=2)
+        assert known.first[0] == first
+        heavy, light = known(line().enumerate()).max(axis=0)[np.argsort(octaves)]
+        assert heavy == pytest.approx(4 * light)  # two octaves halve
+    alone = [asked(line(), prior_of(ends[1], octaves=(o,))) for o in (None, 1.0, 30.0)]
+    assert len({known(line().enumerate()).tobytes() for known in alone}) == 1
+
+
+def test_the_default_is_tried_early_where_no_shape_is_near():
+    near, far = (asked(line(), prior_of(steps(lambda k: 16.0 - k), octaves=(o,))) for o in (1, 30))
+    assert near.first[0] == (15,)
+    assert far.first[:2] == [(0,), (15,)]
 
 
 def test_few_readings_are_configs_to_try_and_no_function():
