@@ -192,10 +192,11 @@ def count(n: int) -> int:
 def prior_configs(space: Space, prior: Prior | None) -> Sequence[Config]:
     """Returns the prior's configs that worked and are members of the space, each once.
 
-    The sources take turns, each in its own order: the best of every one, then the second best.
+    The sources take turns, the nearest first, each in its own order: the best of every one, then
+    the second best.
     """
     sources: dict[tuple[str, str], list[Config]] = {}
-    for r in prior.readings if prior else ():
+    for r in sorted(prior.readings if prior else (), key=lambda r: r.octaves or 0.0):
         if r.latency_us is not None and space.contains(r.config):
             sources.setdefault((r.workload, r.gpu), []).append(r.config)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*sources.values()))

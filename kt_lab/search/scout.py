@@ -6,11 +6,11 @@
    with the distance itself) they are drawn from what differs from the default, or from a config of
    a prior that tells no readings, in tiles, warps, stages and other powers of two, by up to three
    steps, and in little else (`kt_lab.search.drawing`). Of a prior's workloads with many readings
-   those `starts` configs that together serve them best go first; the configs of the others follow
-   the default. What is under way is chosen blindly: so only a quarter as many as have been told
-   are, or as many as there are starts; with a prior, as many as have been told. Where seconds are
-   scarce (budgeted, without a prior) there are twice as many starts as are asked for at once, at
-   most 16, then twice as many under way as keep it busy.
+   those `starts` configs that together serve them best go first, the nearest shapes above all; the
+   configs of the others follow the default. What is under way is chosen blindly: so only a quarter
+   as many as have been told are, or as many as there are starts. Where seconds are scarce
+   (budgeted, without a prior) there are twice as many starts as are asked for at once, at most 16,
+   then twice as many under way as keep it busy.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -145,7 +145,7 @@ class ScoutSearch(Searcher):
         space = self.space
         self._listed = space.enumerable and space.size <= self.options.listed
         known, scarce = getattr(self.prior, "readings", ()), getattr(self.budget, "seconds", None)
-        kind = (2 if known else bool(scarce)) if self._listed else 3
+        kind = 2 * bool(known) + bool(scarce) if self._listed else 4
         self._starts, self._ahead, self._effects, self._busy = self.options.of(kind, lanes)
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from kt_lab.search.base import Options, option
 
 # starts, ahead, effects, and the most under way as a multiple of what keeps a machine busy: of a
-# listed space, with scarce seconds, known by readings; of a large space
-_DEFAULTS = ((4, 0.25, 0.5, 1e9), (16, 8.0, 0.5, 2.0), (4, 1.0, 0.0, 1e9), (8, 1.0, 8.0, 1e9))
+# listed space, with scarce seconds, known by readings, both; of a large space
+_DEFAULTS = (
+    *((4, 0.25, 0.5, 1e9), (16, 8.0, 0.5, 2.0), (3, 0.25, 0.0, 1e9), (4, 1.0, 0.0, 1e9)),
+    (8, 1.0, 8.0, 1e9),
+)
 
 
 @dataclass(frozen=True)
@@ -15,8 +18,8 @@ class ScoutOptions(Options):
 
     starts: int | None = option(
         None,
-        "Configs proposed first; None: 8 in a large space, else 4; for scarce seconds twice as "
-        "many as are asked for at once, 4 to 16.",
+        "Configs proposed first; None: 8 in a large space, 3 in a known one, else 4; for scarce "
+        "seconds twice as many as are asked for at once, 4 to 16, or 4 in a known one.",
         unit="configs",
         low=1,
         high=10_000,
@@ -24,7 +27,8 @@ class ScoutOptions(Options):
     ahead: float | None = option(
         None,
         "Configs under way at most, as a multiple of those told; at least `starts`. None: 1 in a "
-        "large or known space, else 0.25; for scarce seconds 8, or twice what keeps it busy.",
+        "large space, else 0.25; for scarce seconds 8, or twice what keeps it busy, 1 in a known "
+        "one.",
         low=0.0,
         high=1000.0,
     )
@@ -57,8 +61,8 @@ class ScoutOptions(Options):
         """Returns starts, ahead, effects, and the most under way over what keeps a machine busy.
 
         Args:
-            kind: Of search: 0 of a listed space, 1 with scarce seconds, 2 known by readings, 3 of
-                a large space.
+            kind: Of search: 0 of a listed space, 1 with scarce seconds, 2 known by readings, 3
+                with both, 4 of a large space.
             lanes: Configs that are asked for at once: with few, the model soon chooses better.
         """
         starts = self.starts

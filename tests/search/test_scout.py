@@ -307,16 +307,25 @@ def test_what_is_known_needs_no_more_starts_though_seconds_are_scarce():
     assert len(scout(space, budget=limits, prior=Prior(())).ask(50)) == 16
 
 
-def test_what_is_known_is_searched_without_main_effects_and_as_far_ahead_as_was_told():
+@pytest.mark.parametrize(
+    ("budget", "own", "another"),
+    [
+        (None, {"starts": 3, "ahead": 0.25}, {"ahead": 1.0}),
+        (Budget(seconds=60.0), {"starts": 4, "ahead": 1.0}, {"ahead": 0.25}),
+    ],
+)
+def test_what_is_known_is_searched_without_main_effects_and_no_further_ahead_than_asked(
+    budget, own, another
+):
     space = small_space()
     prior = Prior((PriorReading(space.default, 10.0, "other", "h200"),))
 
     def configs(**options):
-        searcher = scout(space, prior=prior, **options)
+        searcher = scout(space, prior=prior, budget=budget, **options)
         return [p.config for p in drive(searcher, bowl(space), trials=30, batch=8)]
 
-    assert configs() == configs(starts=4, ahead=1.0, effects=0.0)
-    assert configs() != configs(ahead=0.25)
+    assert configs() == configs(**own, effects=0.0)
+    assert configs() != configs(**another)
     assert configs() != configs(effects=0.5)
 
 

@@ -1,7 +1,7 @@
 """Options, registry and the arguments of every searcher."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -128,6 +128,9 @@ def test_the_sources_of_a_prior_take_turns_and_what_failed_there_is_left_out():
     told = [("a", 0, 1.0), ("a", 1, 2.0), ("a", 2, None), ("b", 3, 9.0), ("b", 0, 9.5)]
     prior = Prior(tuple(PriorReading(Config(step=s), us, f"k/{w}", "g") for w, s, us in told))
     assert [c["step"] for c in prior_configs(space, prior)] == [0, 3, 1]
+    apart = {"k/a": 6.0, "k/b": 1.0}
+    far = Prior(tuple(replace(r, octaves=apart[r.workload]) for r in prior.readings))
+    assert [c["step"] for c in prior_configs(space, far)] == [3, 0, 1]  # the nearer one begins
 
 
 def test_annealing_measures_some_of_a_prior_and_then_anneals():
