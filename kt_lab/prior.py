@@ -1,5 +1,6 @@
 """What is known before a search begins: readings of other workloads, with their provenance."""
 
+import math
 from dataclasses import dataclass
 
 from kt_lab.trial import Config
@@ -15,14 +16,14 @@ class PriorReading:
         workload: Where it was measured, `kernel/name`.
         gpu: On which GPU.
         octaves: How far that workload's shape is from the searched one: the ratios of their
-            extents, in octaves, added up; None: nobody knows.
+            extents, in octaves, added up; infinite: nobody knows.
     """
 
     config: Config
     latency_us: float | None
     workload: str
     gpu: str
-    octaves: float | None = None
+    octaves: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

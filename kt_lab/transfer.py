@@ -158,10 +158,10 @@ def nearest(
     return {other: runs[other] for other in order[:count]}
 
 
-def _octaves(one: Workload | None, other: Workload | None) -> float | None:
-    """Returns how far two shapes of a kernel are apart; None where one is of nothing known."""
+def _octaves(one: Workload | None, other: Workload | None) -> float:
+    """Returns how far two shapes of a kernel are apart; infinitely where nobody knows."""
     if one is None or other is None or one.kernel != other.kernel:
-        return None
+        return math.inf
     return sum(abs(math.log2(n / one.extents[e])) for e, n in other.extents.items())
 
 

@@ -37,7 +37,8 @@ class Known:
 
     The spaces of a kernel differ from workload to workload. So a source is asked for the configs
     nearest in the parameters that both have; of those that agree in these the fastest counts. It
-    weighs the more the nearer its shape is to the searched one, and most where nobody knows that.
+    weighs the more the nearer its shape is to the searched one, and as the furthest where nobody
+    knows that.
 
     Attributes:
         first: Few rows that together serve all sources best, the best for most of them first.
@@ -68,7 +69,9 @@ class Known:
             self.bend = float(np.median([np.median(t[np.isfinite(t)]) for _, t in rich]))
         made = [_source(space, readings, t, self.bend) for readings, t in rich]
         self._sources = [source for source in made if source is not None]
-        self._weights = _weight(np.array([source.octaves for source in self._sources]))
+        octaves = np.array([source.octaves for source in self._sources])
+        furthest = octaves[np.isfinite(octaves)].max(initial=0.0)
+        self._weights = _weight(np.minimum(octaves, furthest))
         if self._sources:
             self._mean = self._weights.mean()
             self._weights /= self._mean
@@ -115,7 +118,7 @@ class _Source:
         fixed: Where what is constant in the space lies.
         tree: Where the readings lie.
         y: Their values, shape (n,).
-        octaves: How far its shape is from the searched one.
+        octaves: How far its shape is from the searched one; infinite: nobody knows.
     """
 
     tables: list[np.ndarray]
@@ -157,7 +160,7 @@ def _source(
     least = np.full(len(x), np.inf)
     np.minimum.at(least, which.ravel(), y)
     at = _placed([space.constants[name] for name in fixed], None)[:, 0] if fixed else np.empty(0)
-    return _Source(tables, at, cKDTree(x), least, readings[0].octaves or 0.0)
+    return _Source(tables, at, cKDTree(x), least, readings[0].octaves)
 
 
 def _weight(octaves):

@@ -20,7 +20,9 @@ def prior_of(*sources, octaves=()):
     return Prior(
         tuple(
             PriorReading(config, us, f"kernel/{number}", "gpu", apart)
-            for number, (source, apart) in enumerate(zip_longest(sources, octaves))
+            for number, (source, apart) in enumerate(
+                zip_longest(sources, octaves, fillvalue=math.inf)
+            )
             for config, us in source.items()
         )
     )
@@ -65,7 +67,9 @@ def test_the_nearer_a_shape_the_more_its_source_weighs():
         assert known.first[0] == first
         heavy, light = known(line().enumerate()).max(axis=0)[np.argsort(octaves)]
         assert heavy == pytest.approx(4 * light)  # two octaves halve
-    alone = [asked(line(), prior_of(ends[1], octaves=(o,))) for o in (None, 1.0, 30.0)]
+    unknown = asked(line(), prior_of(*ends, octaves=(math.inf, 5.0)))(line().enumerate())
+    assert unknown.max(axis=0).tolist() == pytest.approx([unknown.max()] * 2)
+    alone = [asked(line(), prior_of(ends[1], octaves=(o,))) for o in (math.inf, 1.0, 30.0)]
     assert len({known(line().enumerate()).tobytes() for known in alone}) == 1
 
 
