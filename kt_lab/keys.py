@@ -6,10 +6,9 @@ object that is checked, evaluated and compared (`kt_lab.stats.keyed`) before it 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from kt_lab.constraints import Constraint
 from kt_lab.decisions import Winner
@@ -61,35 +60,15 @@ class Key:
         """Everything that the terms name."""
         return frozenset().union(*(term.names for term in self._parsed))
 
-    @classmethod
-    def of_autotuner(cls, autotuner: Any) -> "Key":
-        """Returns the key of a `@triton.autotune` kernel: its names, and the dtype of tensors.
-
-        Triton before 3.9 ignores a name that the function has not: it tunes once and uses that
-        config for every value. Here such a name is an error.
-
-        Args:
-            autotuner: Anything with Triton's `keys` and `arg_names`.
-        """
-        return cls((*autotuner.keys, "dtype")).check(autotuner.arg_names)
-
-    def check(self, known: Kernel | Iterable[str]) -> "Key":
-        """Returns the key if a kernel has all that it names.
-
-        Args:
-            known: A kernel (every one of its workloads must have the extent), or names of
-                arguments.
+    def check(self, kernel: Kernel) -> "Key":
+        """Returns the key if every workload of a kernel has all that it names.
 
         Raises:
             UnknownName: The key names something else.
         """
-        whose = "the function"
-        if isinstance(known, Kernel):
-            whose = known.name
-            known = frozenset.intersection(*(frozenset(w.extents) for w in known.workloads))
-        known = {*known, *BESIDE}
+        known = set.intersection(*({*w.extents, *BESIDE} for w in kernel.workloads))
         for name in sorted(self.names - known):
-            raise UnknownName(f"a tuning key's argument of {whose}", name, known)
+            raise UnknownName(f"a tuning key's argument of {kernel.name}", name, known)
         return self
 
     def __call__(self, workload: Workload, *, gpu: str = "") -> tuple:

@@ -1,6 +1,5 @@
 """What is known before a search begins: readings of other workloads, with their provenance."""
 
-import math
 from dataclasses import dataclass
 
 from kt_lab.trial import Config
@@ -23,7 +22,7 @@ class PriorReading:
     latency_us: float | None
     workload: str
     gpu: str
-    octaves: float = math.inf
+    octaves: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)

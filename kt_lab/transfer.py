@@ -9,6 +9,7 @@ tune_live("softmax/1000x777", searcher="scout", prior=prior, budget=Budget(trial
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from kt_lab.prior import Prior, PriorReading
 from kt_lab.store.tables import read_table
 from kt_lab.trial import Config
 from kt_lab.workload import Workload
+
+_SHAPED = re.compile(r"(.+)/([1-9]\d*(?:x[1-9]\d*)*)")  # a key whose name is its extents
 
 NEAREST = 4
 """Runs that `nearby_prior` believes in."""
@@ -127,7 +130,6 @@ def run_prior(
         UsageError: A run is of the target itself: a search that was stopped is resumed instead.
     """
     readings: list[PriorReading] = []
-    shape = _shape(workload)
     for source, read in runs.items():
         if source == (workload, gpu):
             raise UsageError(
@@ -135,7 +137,7 @@ def run_prior(
                 "it out, or resume that run"
             )
         last = sorted(dict(read).items(), key=lambda item: (item[1] is None, item[1] or 0.0))
-        apart = _octaves(shape, _shape(source[0]))
+        apart = _octaves(workload, source[0])
         readings += [PriorReading(config, us, *source, apart) for config, us in last]
     told = ", ".join(f"{w} on {g}" for w, g in runs)
     return Prior(tuple(readings), f"runs: {told}" if told else "")
@@ -154,23 +156,16 @@ def nearest(
     Returns:
         The nearest first: their extents' ratios, in octaves, add up to the least.
     """
-    order = sorted(runs, key=lambda other: _octaves(workload, other))
-    return {other: runs[other] for other in order[:count]}
+    return dict(sorted(runs.items(), key=lambda run: _octaves(workload.key, run[0].key))[:count])
 
 
-def _octaves(one: Workload | None, other: Workload | None) -> float:
-    """Returns how far two shapes of a kernel are apart; infinitely where nobody knows."""
-    if one is None or other is None or one.kernel != other.kernel:
+def _octaves(one: str, other: str) -> float:
+    """Returns how far the shapes of two keys are apart; infinitely where nobody knows."""
+    mine, its = _SHAPED.fullmatch(one), _SHAPED.fullmatch(other)
+    if not (mine and its and mine[1] == its[1]):
         return math.inf
-    return sum(abs(math.log2(n / one.extents[e])) for e, n in other.extents.items())
-
-
-def _shape(key: str) -> Workload | None:
-    """Returns the workload of a key; None where no registered kernel has it."""
-    try:
-        return workload_of_shape(key)
-    except (UnknownName, UsageError):
-        return None
+    pairs = zip(mine[2].split("x"), its[2].split("x"), strict=False)
+    return sum(abs(math.log2(int(m) / int(n))) for m, n in pairs)
 
 
 def earlier_path(gpu: str) -> Path:

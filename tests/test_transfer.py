@@ -94,6 +94,8 @@ def test_a_reading_tells_how_far_its_shape_is_from_the_searched_one():
         {(name, "h200"): read for name in names}, workload="softmax/4096x640", gpu="h200"
     )
     assert [r.octaves for r in prior.readings] == [2.0, 2.0, math.inf, math.inf]
+    (own,) = run_prior({("mine/8x16", "h200"): read}, workload="mine/16x32", gpu="h200").readings
+    assert own.octaves == 2.0  # of a kernel that is in no registry
 
 
 def test_the_nearest_runs_are_those_whose_extents_differ_by_the_fewest_octaves():

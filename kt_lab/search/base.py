@@ -7,7 +7,6 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, ClassVar
 
 from kt_lab.budget import Budget
@@ -197,7 +196,7 @@ def prior_configs(space: Space, prior: Prior | None) -> Sequence[Config]:
     the second best.
     """
     sources: dict[tuple[str, str], list[Config]] = {}
-    for r in sorted(prior.readings if prior else (), key=attrgetter("octaves")):
+    for r in sorted(prior.readings if prior else (), key=lambda r: r.octaves):
         if r.latency_us is not None and space.contains(r.config):
             sources.setdefault((r.workload, r.gpu), []).append(r.config)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*sources.values()))

@@ -59,7 +59,7 @@ class Known:
             count: Rows that serve all sources, at most.
         """
         self.first: list[tuple[int, ...]] = []
-        self.bend, self.scale = 0.0, 0.0
+        self.bend, self.scale, self._weights = 0.0, 0.0, []
         apart: dict[tuple[str, str], list[PriorReading]] = {}
         for reading in prior.readings if prior else ():
             apart.setdefault((reading.workload, reading.gpu), []).append(reading)
@@ -69,12 +69,11 @@ class Known:
             self.bend = float(np.median([np.median(t[np.isfinite(t)]) for _, t in rich]))
         made = [_source(space, readings, t, self.bend) for readings, t in rich]
         self._sources = [source for source in made if source is not None]
-        octaves = np.array([source.octaves for source in self._sources])
-        furthest = octaves[np.isfinite(octaves)].max(initial=0.0)
-        self._weights = _weight(np.minimum(octaves, furthest))
         if self._sources:
-            self._mean = self._weights.mean()
-            self._weights /= self._mean
+            octaves = np.array([source.octaves for source in self._sources])
+            furthest = octaves[np.isfinite(octaves)].max(initial=0.0)
+            weights = 2.0 ** (-np.append(np.minimum(octaves, furthest), _DEFAULT) / _HALVED)
+            *self._weights, self._far = weights / weights[:-1].mean()
             self.scale = float(np.sqrt(np.mean([s.y.var() for s in self._sources])))
             self.first = self._portfolio(rows, count, space.row(space.default))
         poor = [r.config for readings, t in told if not _is_rich(t) for r in readings]
@@ -98,7 +97,7 @@ class Known:
         what somebody chose for all shapes: it counts as the best of a source that is far away.
         """
         rows = rows[np.argsort((rows != default).sum(axis=1), kind="stable")]
-        other = (rows != default).any(axis=1) * _weight(_DEFAULT) / self._mean
+        other = (rows != default).any(axis=1) * self._far
         costs = np.column_stack([self(rows), other])
         chosen, best = [], np.full(costs.shape[1], costs.max())
         while len(chosen) < min(count, len(rows)):
@@ -138,8 +137,7 @@ def _source(
     space: ParameterSpace, readings: Sequence[PriorReading], t: np.ndarray, bend: float
 ) -> _Source | None:
     """Returns a source; None where it has no parameter of the space."""
-    configs = [r.config for r in readings]
-    columns = {name: [config.get(name) for config in configs] for name in configs[0]}
+    columns = {n: [r.config.get(n) for r in readings] for n in readings[0].config}
     shared = [p.name for p in space.parameters if _fits(p, columns.get(p.name))]
     fixed = [
         n for n, v in space.constants.items() if n in columns and _are_numbers([v, *columns[n]])
@@ -161,10 +159,6 @@ def _source(
     np.minimum.at(least, which.ravel(), y)
     at = _placed([space.constants[name] for name in fixed], None)[:, 0] if fixed else np.empty(0)
     return _Source(tables, at, cKDTree(x), least, readings[0].octaves)
-
-
-def _weight(octaves):
-    return 2.0 ** (-octaves / _HALVED)
 
 
 def _placed(values: Sequence[Any], words: Sequence[Any] | None) -> np.ndarray:

@@ -6,10 +6,7 @@ from kt_lab.search.base import Options, option
 
 # starts, ahead, effects, and the most under way as a multiple of what keeps a machine busy: of a
 # listed space, with scarce seconds, known by readings, both; of a large space
-_DEFAULTS = (
-    *((4, 0.25, 0.5, 1e9), (16, 8.0, 0.5, 2.0), (3, 0.25, 0.0, 1e9), (4, 1.0, 0.0, 1e9)),
-    (8, 1.0, 8.0, 1e9),
-)
+_KINDS = ((4, 0.25, 0.5, 1e9), (16, 8, 0.5, 2), (3, 0.25, 0, 1e9), (4, 1, 0, 1e9), (8, 1, 8, 1e9))
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,7 @@ class ScoutOptions(Options):
     ahead: float | None = option(
         None,
         "Configs under way at most, as a multiple of those told; at least `starts`. None: 1 in a "
-        "large space, else 0.25; for scarce seconds 8, or twice what keeps it busy, 1 in a known "
-        "one.",
+        "large space, else 0.25; for scarce seconds 8, or twice what keeps it busy; known, 1.",
         low=0.0,
         high=1000.0,
     )
@@ -67,6 +63,6 @@ class ScoutOptions(Options):
         """
         starts = self.starts
         if starts is None and kind == 1:
-            starts = int(min(_DEFAULTS[1][0], max(_DEFAULTS[0][0], 2 * lanes)))
-        both = zip((starts, self.ahead, self.effects, None), _DEFAULTS[kind], strict=True)
+            starts = int(min(_KINDS[1][0], max(_KINDS[0][0], 2 * lanes)))
+        both = zip((starts, self.ahead, self.effects, None), _KINDS[kind], strict=True)
         return tuple(default if given is None else given for given, default in both)
