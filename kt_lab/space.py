@@ -30,7 +30,8 @@ __all__ = [
 ]
 
 _MOST_MEMBERS = 10**7  # that are unpacked
-_DRAWS = 10**6  # rejected draws before sampling a huge space gives up
+_DRAWS = 10**6  # before sampling a huge space may give up
+_PATIENCE = 1000  # times as many that it may take
 
 
 class Space(Protocol):
@@ -138,10 +139,10 @@ class ParameterSpace(RowSpace):
             drawn += max(4 * n, 256)
             kept.append(rows)
             count += len(rows)
-            if count == 0 and drawn > _DRAWS:
+            if drawn > _DRAWS and count * _PATIENCE * _DRAWS < n * drawn:
                 raise SpaceError(
-                    f"sampling must find a valid config, got none in {drawn:,} uniform draws; "
-                    "tighten the parameters' bounds so that fewer configs are invalid"
+                    f"sampling must find valid configs, got {count} of {n:,} in {drawn:,} uniform "
+                    "draws; tighten the parameters' bounds so that fewer configs are invalid"
                 )
         return np.concatenate(kept)[:n]
 

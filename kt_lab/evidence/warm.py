@@ -129,7 +129,7 @@ def _known(target: Landscape, mode: str) -> Prior | None:
 def _listed(target: Landscape, prior: Prior, seed: int, budgets: Sequence[int]) -> np.ndarray:
     """Returns the latencies, microseconds, that the sources' favourites in their order come to."""
     rows = target.space.enumerate()
-    order = np.argsort(Known(target.space, prior, rows, count=1)(rows).mean(axis=1), kind="stable")
+    order = np.argsort(Known(target.space, prior)(rows).mean(axis=1), kind="stable")
     visit = seed % target.visits
     read = np.nan_to_num(target.medians_us(visit)[order], nan=np.inf)
     best = [int(order[np.argmin(read[:budget])]) for budget in budgets]

@@ -59,12 +59,13 @@ def check_pending(make: Make, members: MakeSpace = small_space) -> None:
     space = members()
     searcher = make(space, seed=0)
     pending: list[Config] = []
-    size = getattr(space, "size", TRIALS)  # a space that cannot be listed is asked this far
+    listed = space.enumerable if hasattr(space, "enumerable") else hasattr(space, "size")
+    size = space.size if listed else TRIALS  # a space that cannot be listed is asked this far
     while len(pending) < size and (asked := ask(searcher, min(50, size - len(pending)))):
         pending += [p.config for p in asked]
     assert len(set(pending)) == len(pending), "a config that is being measured was proposed again"
-    listed = hasattr(space, "size") and len(pending) >= size
-    assert not listed or ask(searcher, 1) == [], "every config is pending, and one more came"
+    whole = listed and len(pending) >= size
+    assert not whole or ask(searcher, 1) == [], "every config is pending, and one more came"
 
 
 def check_determinism(make: Make, members: MakeSpace = small_space) -> None:

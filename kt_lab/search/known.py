@@ -11,6 +11,7 @@ from scipy.spatial import cKDTree
 
 from kt_lab.prior import Prior, PriorReading
 from kt_lab.space import ParameterSpace
+from kt_lab.trial import Config
 
 _ENOUGH = 8  # readings that make a source a function
 _NEAREST = 3  # readings that stand for a config that was not read
@@ -41,25 +42,20 @@ class Known:
     knows that.
 
     Attributes:
-        first: Few rows that together serve all sources best, the best for most of them first.
-        others: The configs of sources with too few readings to be functions.
+        others: The fastest configs of sources that are no functions: too few, or all alike.
         bend: The median over sources of the median logarithm of latency over the best; 0 without.
         scale: The root mean square deviation of the sources' values; 0 without.
     """
 
-    def __init__(
-        self, space: ParameterSpace, prior: Prior | None, rows: np.ndarray, *, count: int
-    ):
+    def __init__(self, space: ParameterSpace, prior: Prior | None):
         """Takes a prior's readings.
 
         Args:
             space: Whose configs are asked about.
             prior: With readings of any number of sources; None: of none.
-            rows: Members of the space from which `first` is chosen, shape (n, parameters).
-            count: Rows that serve all sources, at most.
         """
-        self.first: list[tuple[int, ...]] = []
         self.bend, self.scale, self._weights = 0.0, 0.0, []
+        self._default = space.row(space.default)
         apart: dict[tuple[str, str], list[PriorReading]] = {}
         for reading in prior.readings if prior else ():
             apart.setdefault((reading.workload, reading.gpu), []).append(reading)
@@ -75,10 +71,15 @@ class Known:
             weights = 2.0 ** (-np.append(np.minimum(octaves, furthest), _DEFAULT) / _HALVED)
             *self._weights, self._far = weights / weights[:-1].mean()
             self.scale = float(np.sqrt(np.mean([s.y.var() for s in self._sources])))
-            self.first = self._portfolio(rows, count, space.row(space.default))
-        poor = [r.config for readings, t in told if not _is_rich(t) for r in readings]
+        else:
+            self.bend = 0.0
+        poor = [best for readings, t in told if not _is_rich(t) for best in _fastest(readings, t)]
         kept = space.rows([config for config in dict.fromkeys(poor) if space.contains(config)])
         self.others: list[tuple[int, ...]] = list(map(tuple, kept.tolist()))
+
+    def __bool__(self) -> bool:
+        """Whether anything that was read says something of the space."""
+        return bool(self._sources or self.others)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Returns what every source says of rows, shape (n, sources).
@@ -88,16 +89,20 @@ class Known:
         found = [source.of(rows)[:, None] / self.scale for source in self._sources]
         return np.hstack([np.empty((len(rows), 0)), *found]) * self._weights
 
-    def _portfolio(
-        self, rows: np.ndarray, count: int, default: np.ndarray
-    ) -> list[tuple[int, ...]]:
+    def first(self, rows: np.ndarray, *, count: int) -> list[tuple[int, ...]]:
         """Returns rows that serve the sources best, each the one that adds most to those before.
 
         Greedy choice: see `kt_lab.covering`. Among equals the one most like the default, which is
         what somebody chose for all shapes: it counts as the best of a source that is far away.
+
+        Args:
+            rows: Members of the space to choose from, shape (n, parameters).
+            count: How many, at most; none where there is no source.
         """
-        rows = rows[np.argsort((rows != default).sum(axis=1), kind="stable")]
-        other = (rows != default).any(axis=1) * self._far
+        if not self._sources:
+            return []
+        rows = rows[np.argsort((rows != self._default).sum(axis=1), kind="stable")]
+        other = (rows != self._default).any(axis=1) * self._far
         costs = np.column_stack([self(rows), other])
         chosen, best = [], np.full(costs.shape[1], costs.max())
         while len(chosen) < min(count, len(rows)):
@@ -136,7 +141,7 @@ class _Source:
 def _source(
     space: ParameterSpace, readings: Sequence[PriorReading], t: np.ndarray, bend: float
 ) -> _Source | None:
-    """Returns a source; None where it has no parameter of the space."""
+    """Returns a source; None where it says nothing: no parameter of the space, or all alike."""
     columns = {n: [r.config.get(n) for r in readings] for n in readings[0].config}
     shared = [p.name for p in space.parameters if _fits(p, columns.get(p.name))]
     fixed = [
@@ -154,17 +159,23 @@ def _source(
     ok = np.isfinite(t)
     y = bent(np.where(ok, t, 0.0), bend)
     y[~ok] = np.quantile(y[ok], _FAILED)
-    x, which = np.unique(np.round(np.hstack(places), 9), axis=0, return_inverse=True)
+    x, which = np.unique(np.hstack(places), axis=0, return_inverse=True)
     least = np.full(len(x), np.inf)
     np.minimum.at(least, which.ravel(), y)
+    if np.ptp(least) == 0.0:
+        return None
     at = _placed([space.constants[name] for name in fixed], None)[:, 0] if fixed else np.empty(0)
     return _Source(tables, at, cKDTree(x), least, readings[0].octaves)
 
 
 def _placed(values: Sequence[Any], words: Sequence[Any] | None) -> np.ndarray:
-    """Returns where values lie: in octaves, or on an axis per word, shape (n, axes)."""
+    """Returns where values lie: in octaves, or on an axis per word, shape (n, axes).
+
+    Rounded, so that a value lies in the same place whoever asks.
+    """
     if words is None:
-        return _OCTAVE * np.log2(1.0 + np.abs(np.asarray(values, dtype=float)))[:, None]
+        v = np.asarray(values, dtype=float)
+        return np.round(_OCTAVE * np.copysign(np.log2(1.0 + np.abs(v)), v), 9)[:, None]
     return np.array([[value == word for word in words] for value in values]) / np.sqrt(2.0)
 
 
@@ -178,8 +189,14 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 
 def _logarithms(readings: Iterable[PriorReading]) -> np.ndarray:
     """Returns the logarithms of latencies over the least, inf for failures."""
-    t = np.array([np.inf if r.latency_us is None else np.log(r.latency_us) for r in readings])
+    t = np.log(np.array([r.latency_us for r in readings], dtype=float))  # None: not a number
+    t = np.where(np.isnan(t), np.inf, t)
     return t - t.min() if np.isfinite(t).any() else t
+
+
+def _fastest(readings: Sequence[PriorReading], t: np.ndarray) -> list[Config]:
+    order = np.argsort(t, kind="stable")[:_ENOUGH].tolist()
+    return [readings[at].config for at in order if np.isfinite(t[at])]
 
 
 def _is_rich(t: np.ndarray) -> bool:

@@ -1,27 +1,27 @@
 """Scout: a Gaussian process that looks at the whole space before every proposal.
 
-1. Starts: the default, then configs drawn far from all drawn so far (k-means++: with a
-   probability that grows with the squared distance to the nearest of them), until there are
-   `starts` and one has worked. In a space of more than `listed` members (the probability grows
-   with the distance itself) they are drawn from what differs from the default, or from a config of
-   a prior that tells no readings, in tiles, warps, stages and other powers of two, by up to three
-   steps, and in little else (`kt_lab.search.drawing`). Of a prior's workloads with many readings
-   those `starts` configs that together serve them best go first, the nearest shapes above all; the
-   configs of the others follow the default. What is under way is chosen blindly: so only a quarter
-   as many as have been told are, or as many as there are starts. Where seconds are scarce
-   (budgeted, without a prior) there are twice as many starts as are asked for at once, at most 16,
-   then twice as many under way as keep it busy.
+1. Starts: the default, then configs drawn far from all drawn so far (k-means++: with a probability
+   that grows with the squared distance to the nearest of them), until there are `starts` and one
+   has worked. In a space of more than `listed` members (the probability grows with the distance
+   itself) they are drawn from what differs from the default, or from a config of a prior that
+   tells no readings, in powers of two (tiles, warps) by up to three steps, and in little else
+   (`kt_lab.search.drawing`). Of a prior's workloads with many readings those `starts` configs that
+   together serve them best go first, the nearest shapes above all; the fastest of the others
+   follow the default. What is under way is chosen blindly: so it is only a quarter of what has
+   been read, or as many as there are starts. Where seconds are scarce (budgeted, without a prior)
+   there are twice as many starts as lanes, at most 16, then twice as many under way as keep it
+   busy.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
-   m (1 + log(t / m)), so that neither slow configs nor a reading that was disturbed dominate;
+   m(1+log(t/m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
-3. Model: `kt_lab.search.posterior` over the columns of `kt_lab.search.features`. Every reading and
-   every config under way counts at once, but of more than 512 readings the slower half is a
-   sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %. Of a
-   prior's workloads with readings enough, the mean says what is expected before anything is read,
-   and each is a column by which that is put right (`kt_lab.search.known`): they are believed as
-   far as the readings agree with them. With `effects` (none beside a prior, most in a space of
+3. Model: `kt_lab.search.posterior` over the columns of `kt_lab.search.features`. What is under way
+   counts at once, so that a batch needs no rule of its own; of more than 512 readings the slower
+   half is a sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %.
+   Of a prior's workloads with readings enough, the mean says what is expected before anything is
+   read, and each is a column by which that is put right (`kt_lab.search.known`): they are believed
+   as far as the readings agree with them. With `effects` (none beside a prior, most in a space of
    more than `listed` members) the process stands on a sum of one curve per parameter and quantity,
-   which few readings suffice to see.
+   for few readings.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of more than `pool`
@@ -33,8 +33,6 @@
    of what was read brought nothing better, the search begins from nothing, as in 1; every third
    time it goes on from the best of all its beginnings at once. Of the two beginnings between, the
    first leaves alone what has the tiles and warps of a best before it.
-
-A batch needs no rule of its own: what is under way lowers the uncertainty around it.
 """
 
 import math
@@ -144,14 +142,13 @@ class ScoutSearch(Searcher):
             return
         space = self.space
         self._listed = space.enumerable and space.size <= self.options.listed
-        known, scarce = getattr(self.prior, "readings", ()), getattr(self.budget, "seconds", None)
-        kind = 2 * bool(known) + bool(scarce) if self._listed else 4
+        self._known = Known(space, self.prior)
+        scarce = getattr(self.budget, "seconds", None)
+        kind = 2 * bool(self._known) + bool(scarce) if self._listed else 4
         self._starts, self._ahead, self._effects, self._busy = self.options.of(kind, lanes)
         rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
         self._features = Features(space, rows)
-        told = [] if self._listed else prior_configs(space, self.prior)
-        offered = np.concatenate([rows, space.rows(told)]) if told else rows
-        self._known = Known(space, self.prior, offered, count=self._starts)
+        told = space.rows([] if self._listed else prior_configs(space, self.prior))
         self._x = self._seen_as(rows[:0])
         columns, sources, effects = (part.shape[1] for part in self._parts(rows[:1]))
         self._sources = slice(columns, columns + sources)
@@ -159,7 +156,8 @@ class ScoutSearch(Searcher):
         weights = [np.full(n, math.sqrt(spread / max(n, 1))) for spread, n in spreads]
         self._scales = Scales.of(self._features.groups, np.concatenate(weights))
         default = tuple(space.rows([space.default])[0].tolist())
-        self._queue = deque([*self._known.first, default, *self._known.others])
+        first = self._known.first(np.concatenate([rows, told]), count=self._starts)
+        self._queue = deque([*first, default, *self._known.others])
         self._origins = np.asarray([default, *self._known.others])
         self._offer(self._unseen(rows)) if self._listed else self._renew()
 
@@ -186,6 +184,7 @@ class ScoutSearch(Searcher):
         self._pool = self._rng.permutation(rows)
         self._free, self._near = np.ones(len(rows), dtype=bool), np.arange(len(rows))
         self._pool_x = self._seen_as(self._pool)
+        self._apart, self._passed = np.full(len(rows), _FAR), self._epochs.since
 
     def _seen_as(self, rows: np.ndarray) -> np.ndarray:
         return np.hstack(self._parts(rows))
@@ -229,9 +228,11 @@ class ScoutSearch(Searcher):
             self._renew()
         if not self._free.any():
             return None
-        known = [((self._pool_x - x) ** 2).sum(axis=1) for x in self._x[self._epochs.since :]]
-        apart = np.min([np.full(len(self._pool), _FAR), *known], axis=0)
-        chance = np.where(self._free, (apart if self._listed else apart**_APART) + 1e-9, 0.0)
+        for x in self._x[self._passed :]:
+            self._apart = np.minimum(self._apart, ((self._pool_x - x) ** 2).sum(axis=1))
+        self._passed = len(self._x)
+        apart = self._apart if self._listed else self._apart**_APART
+        chance = np.where(self._free, apart + 1e-9, 0.0)
         chosen = self._rng.choice(len(self._pool), p=chance / chance.sum())
         return tuple(self._pool[chosen].tolist()), None
 

@@ -211,3 +211,14 @@ def test_a_constraint_that_is_none_is_told_how_it_is_written(given):
 def test_a_missing_default_is_told():
     with pytest.raises(SpaceError, match=r"the default must be a valid config.*missing \['BLOCK'"):
         ParameterSpace([PowerOfTwo("BLOCK", 16, 128)])
+
+
+def test_sampling_says_so_where_hardly_anything_is_valid():
+    for law, found in (("a == b and c <= 8", "[1-9]"), ("a == b and b == c and c < 9", "0")):
+        space = ParameterSpace(
+            [Integer(name, 1, 2000) for name in "abc"],
+            constraints=[Constraint("rare", law, "hardly ever")],
+            default=dict.fromkeys("abc", 1),
+        )
+        with pytest.raises(SpaceError, match=f"must find valid configs, got {found} of 4,096 in"):
+            space.sample_rows(4096, rng=np.random.default_rng(0))

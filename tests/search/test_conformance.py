@@ -11,7 +11,13 @@ import pytest
 
 from kt_lab.errors import UsageError
 from kt_lab.search import get_searcher, make_searcher, searchers
-from kt_lab.search.conformance import CHECKS, check_huge, check_searcher, check_table
+from kt_lab.search.conformance import (
+    CHECKS,
+    check_huge,
+    check_pending,
+    check_searcher,
+    check_table,
+)
 from kt_lab.search.conformance_cases import drive, flat, huge_space, small_space
 from kt_lab.search.random import RandomSearch
 from kt_lab.trial import Config, Proposal, Trial
@@ -315,3 +321,7 @@ def test_random_search_skips_what_others_measured():
     searcher = make_searcher("random", space, seed=0)
     searcher.tell([Trial(i, Proposal(i, c), flat(c)) for i, c in enumerate(configs[:-1])])
     assert [p.config for p in drive(searcher, flat)] == [configs[-1]]
+
+
+def test_a_space_that_cannot_be_listed_is_no_fault_of_a_searcher():
+    check_pending(RandomSearch, huge_space)

@@ -6,10 +6,11 @@ from itertools import zip_longest
 import numpy as np
 import pytest
 
+from kt_lab.kernels import get_kernel
 from kt_lab.prior import Prior, PriorReading
 from kt_lab.search import make_searcher
-from kt_lab.search.conformance_cases import bowl, drive, huge_space, small_space
-from kt_lab.search.known import Known
+from kt_lab.search.conformance_cases import bowl, drive, facts, huge_space, small_space
+from kt_lab.search.known import Known, bent
 from kt_lab.search.posterior import Posterior, Scales
 from kt_lab.space import Choice, Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Config
@@ -36,58 +37,93 @@ def steps(latency, low=0, high=15):
     return {Config(step=k): latency(k) for k in range(low, high + 1)}
 
 
-def asked(space, prior, count=3):
-    return Known(space, prior, space.enumerate(), count=count)
+def first(space, prior, count=3):
+    return Known(space, prior).first(space.enumerate(), count=count)
 
 
 def test_a_source_of_the_same_space_says_its_own_logarithms():
-    known = asked(line(), prior_of(steps(lambda k: math.exp(abs(k - 6) / 10))))
+    prior = prior_of(steps(lambda k: math.exp(abs(k - 6) / 10)))
+    known = Known(line(), prior)
     said = known(line().enumerate())[:, 0] * known.scale
     assert said[6] == pytest.approx(0.0)
     assert said[8] == pytest.approx(0.2)
     assert said[15] == pytest.approx(known.bend * (1 + math.log(0.9 / known.bend)))
-    assert known.first[0] == (6,)
+    assert first(line(), prior)[0] == (6,)
+
+
+@pytest.mark.parametrize("kernel", ["matmul", "fp8_blockwise_gemm", "softmax"])
+def test_whatever_was_read_says_its_own_reading(kernel):
+    space = get_kernel(kernel).space(get_kernel(kernel).workloads[0])
+    configs = space.configs(space.enumerate())
+    latencies = np.random.default_rng(0).uniform(1.0, 2.0, len(configs))
+    known = Known(space, prior_of(dict(zip(configs, latencies.tolist(), strict=True))))
+    said = known(space.enumerate())[:, 0] * known.scale
+    assert said == pytest.approx(bent(np.log(latencies / latencies.min()), known.bend))
+
+
+def test_a_value_and_its_negative_are_two_places():
+    space = line(low=-8, high=8)
+    known = Known(space, prior_of(steps(lambda k: 10.0 + k, low=-8, high=8)))
+    said = known(space.enumerate())[:, 0]
+    assert (np.diff(said) > 0).all()
 
 
 def test_without_a_prior_nothing_is_said():
-    known = asked(line(), None)
+    known = Known(line(), None)
+    assert not known
     assert known(line().enumerate()).shape == (16, 0)
-    assert (known.first, known.others, known.bend, known.scale) == ([], [], 0.0, 0.0)
+    assert (known.others, known.bend, known.scale) == ([], 0.0, 0.0)
+    assert first(line(), None) == []
 
 
 def test_the_first_configs_serve_different_sources():
     ends = (steps(lambda k: 1.0 + k), steps(lambda k: 16.0 - k))
-    assert set(asked(line(), prior_of(*ends), count=2).first) == {(0,), (15,)}
+    assert set(first(line(), prior_of(*ends), count=2)) == {(0,), (15,)}
 
 
 def test_the_nearer_a_shape_the_more_its_source_weighs():
     ends = (steps(lambda k: 1.0 + k), steps(lambda k: 16.0 - k))
-    for octaves, first in (((1.0, 5.0), (0,)), ((5.0, 1.0), (15,))):
-        known = asked(line(), prior_of(*ends, octaves=octaves), count=2)
-        assert known.first[0] == first
-        heavy, light = known(line().enumerate()).max(axis=0)[np.argsort(octaves)]
+    for octaves, best in (((1.0, 5.0), (0,)), ((5.0, 1.0), (15,))):
+        prior = prior_of(*ends, octaves=octaves)
+        assert first(line(), prior, count=2)[0] == best
+        heavy, light = Known(line(), prior)(line().enumerate()).max(axis=0)[np.argsort(octaves)]
         assert heavy == pytest.approx(4 * light)  # two octaves halve
-    unknown = asked(line(), prior_of(*ends, octaves=(math.inf, 5.0)))(line().enumerate())
+    unknown = Known(line(), prior_of(*ends, octaves=(math.inf, 5.0)))(line().enumerate())
     assert unknown.max(axis=0).tolist() == pytest.approx([unknown.max()] * 2)
-    alone = [asked(line(), prior_of(ends[1], octaves=(o,))) for o in (math.inf, 1.0, 30.0)]
+    alone = [Known(line(), prior_of(ends[1], octaves=(o,))) for o in (math.inf, 1.0, 30.0)]
     assert len({known(line().enumerate()).tobytes() for known in alone}) == 1
 
 
 def test_the_default_is_tried_early_where_no_shape_is_near():
-    near, far = (asked(line(), prior_of(steps(lambda k: 16.0 - k), octaves=(o,))) for o in (1, 30))
-    assert near.first[0] == (15,)
-    assert far.first[:2] == [(0,), (15,)]
+    near, far = (first(line(), prior_of(steps(lambda k: 16.0 - k), octaves=(o,))) for o in (1, 30))
+    assert near[0] == (15,)
+    assert far[:2] == [(0,), (15,)]
 
 
 def test_few_readings_are_configs_to_try_and_no_function():
-    few = {Config(step=3): 1.0, Config(step=99): 2.0, Config(step=5): None}
-    known = asked(line(), prior_of(few))
-    assert known.others == [(3,), (5,)]
+    few = {Config(step=3): 1.0, Config(step=99): 2.0, Config(step=5): None, Config(step=9): 0.5}
+    known = Known(line(), prior_of(few))
+    assert known.others == [(9,), (3,)]  # the fastest first, and none that failed
     assert known(line().enumerate()).shape == (16, 0)
 
 
+def test_of_a_source_that_is_no_function_a_few_are_tried():
+    alike = Known(line(high=99), prior_of(steps(lambda _: 5.0, high=99)))
+    assert alike.others == [(k,) for k in range(8)]
+    gaps = steps(lambda k: math.nan if k % 3 else 1.0 + k, high=99)  # as landscapes mark failures
+    marked = Known(line(high=99), prior_of(gaps))
+    assert (len(marked.others), marked(line(high=99).enumerate()).shape) == (0, (100, 1))
+
+
+def test_a_source_whose_shared_parameters_never_change_says_nothing():
+    prior = prior_of({Config(step=1, other=i): 5.0 + i for i in range(20)})
+    assert not Known(line(), prior)
+    told, cold = (make_searcher("scout", line(), seed=0, prior=p) for p in (prior, None))
+    assert facts(drive(told, bowl(line()))) == facts(drive(cold, bowl(line())))
+
+
 def test_a_failure_counts_as_slow():
-    known = asked(line(), prior_of(steps(lambda k: None if k == 4 else 1.0 + k)))
+    known = Known(line(), prior_of(steps(lambda k: None if k == 4 else 1.0 + k)))
     said = known(line().enumerate())[:, 0]
     assert said[4] >= np.quantile(said, 0.85)
 
@@ -103,18 +139,18 @@ def test_another_space_is_asked_by_what_both_have_and_its_fastest_counts():
         [PowerOfTwo("tile", 2, 64), Choice("order", ("a", "b")), Integer("new", 0, 2)],
         default={"tile": 2, "order": "a", "new": 0},
     )
-    known = asked(space, prior_of(source))
+    known = Known(space, prior_of(source))
     said = known(space.enumerate())[:, 0] * known.scale
     at = {space.config(row): y for row, y in zip(space.enumerate().tolist(), said, strict=True)}
     assert at[Config(tile=2, order="a", new=0)] == pytest.approx(0.0)
     assert at[Config(tile=2, order="a", new=2)] == pytest.approx(0.0)
     assert at[Config(tile=4, order="a", new=0)] == pytest.approx(math.log(12 / 11))
-    assert known.first[0] == tuple(space.row(space.default))
+    assert first(space, prior_of(source))[0] == tuple(space.row(space.default))
 
 
 def test_a_source_without_a_common_parameter_says_nothing():
     other = {Config(elsewhere=k): 1.0 + k for k in range(20)}
-    assert asked(line(), prior_of(other))(line().enumerate()).shape == (16, 0)
+    assert Known(line(), prior_of(other))(line().enumerate()).shape == (16, 0)
 
 
 def test_a_constant_of_the_space_picks_the_readings_that_have_it():
@@ -122,7 +158,7 @@ def test_a_constant_of_the_space_picks_the_readings_that_have_it():
         Config(step=k, rows=r): 1.0 + (k if r == 8 else 15 - k) for k in range(16) for r in (4, 8)
     }
     space = ParameterSpace([Integer("step", 0, 15)], constants={"rows": 4}, default={"step": 0})
-    assert asked(space, prior_of(source)).first[0] == (15,)
+    assert first(space, prior_of(source))[0] == (15,)
 
 
 def test_linear_columns_are_a_bayesian_regression():
