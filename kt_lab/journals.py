@@ -11,6 +11,8 @@ from kt_lab.landscape import data_directory
 from kt_lab.provenance import kernel_source
 from kt_lab.runners.journaled import JournaledRunner
 
+_LONG = 210  # bytes of a journal's name, to which others are added: file systems allow 255
+
 
 def journaled(
     runner: Any,
@@ -54,6 +56,9 @@ def journal_path(root: Path, facts: Mapping[str, Any]) -> Path:
     if "known" in facts:
         chosen.append(f"known{hashlib.sha256(facts['known'].encode()).hexdigest()[:8]}")
     stem = "-".join([facts["searcher"], *chosen, f"seed{facts['seed']}"]).replace("/", "_")
+    if len(stem.encode()) > _LONG:  # its facts stand in the journal
+        digest = hashlib.sha256(stem.encode()).hexdigest()[:16]
+        stem = f"{facts['searcher']}-{digest}-seed{facts['seed']}"
     return root / "live" / kernel / facts["gpu"] / name / f"{stem}.jsonl"
 
 

@@ -129,7 +129,7 @@ def _tuned(
 ) -> LiveResult:
     lent = LentRunner(runner)
     about = {"searcher": searcher, "options": options, "seed": seed}
-    about["known"] = prior.provenance if prior and prior.readings else ""
+    about["known"] = prior.fingerprint if prior else ""
     facts = live_facts(runner, **about)
     interrupted: list[bool] = []
     with journaled(lent, **about, directory=root, resume=resume) as kept:

@@ -1,5 +1,6 @@
 """What is known before a search begins: readings of other workloads, with their provenance."""
 
+import hashlib
 from dataclasses import dataclass
 
 from kt_lab.trial import Config
@@ -36,3 +37,9 @@ class Prior:
 
     readings: tuple[PriorReading, ...] = ()
     provenance: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells it from other priors: its provenance and readings; empty without any."""
+        digest = hashlib.sha256(repr(self.readings).encode()).hexdigest()[:12]
+        return f"{self.provenance} (readings {digest})" if self.readings else ""

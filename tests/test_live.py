@@ -5,7 +5,7 @@ import json
 import os
 import signal
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import pytest
@@ -18,8 +18,11 @@ from kt_lab.commands.tune import told
 from kt_lab.decisions import load_winner, save_winner
 from kt_lab.errors import StoreError
 from kt_lab.evidence.duels import twins, upper_limit
+from kt_lab.journals import journal_path
 from kt_lab.live import best_launches, tune_live
+from kt_lab.prior import Prior, PriorReading
 from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.search import get_searcher
 from kt_lab.store import read_journal
 from kt_lab.transfer import run_prior
 from kt_lab.trial import Config
@@ -124,6 +127,34 @@ def test_what_is_known_beforehand_is_tried_first_and_makes_another_search(runner
     again = tuned(runner, tmp_path, prior=prior, **how)
     assert again.journal == warm.journal
     assert {t.config for t in again.history} == {t.config for t in warm.history}
+
+
+def test_priors_with_other_readings_are_other_searches(runner, tmp_path):
+    def journal(us, provenance):
+        read = (PriorReading(runner.space.default, us, "fake/32", "fake"),)
+        prior = Prior(read, provenance) if us else None
+        return tuned(runner, tmp_path, prior=prior, budget=Budget(trials=2)).journal
+
+    told = [(1.0, ""), (2.0, ""), (1.0, "a run"), (2.0, "a run"), (None, "")]
+    assert len({journal(*each) for each in told}) == len(told)
+
+
+@pytest.mark.parametrize("searcher", ["lfbo_tree", "max_q"])
+def test_a_search_with_every_option_told_has_a_journal(runner, tmp_path, searcher):
+    options = asdict(get_searcher(searcher).Options())
+    made = partial(tuned, runner, tmp_path, searcher=searcher, budget=Budget(trials=3))
+    first, other = made(options=options), made(options=options, seed=4)
+    again, afresh = made(options=options), made(options=options, resume=False)
+    assert first.journal == again.journal == afresh.journal != other.journal
+    assert searcher in first.journal.stem
+
+
+def test_an_option_more_is_another_journal_however_long_its_name(tmp_path):
+    facts = {"workload": "k/1", "gpu": "h200", "searcher": "long", "seed": 0}
+    many = {f"option_with_a_long_name_{n}": n for n in range(9)}
+    paths = {journal_path(tmp_path, facts | {"options": many | {"last": n}}) for n in range(3)}
+    assert len(paths) == 3
+    assert all(len(path.name) < 100 for path in paths)
 
 
 def test_the_command_tells_what_it_knows_and_searches_cold_where_that_is_nothing(

@@ -158,6 +158,10 @@ class JournaledRunner(Closing):
             ) from self._failure
         return proposal, measurement
 
+    def rested(self, seconds: float) -> None:
+        """Leaves a pause out of the machine clock, in the journal too; only the wall's runs on."""
+        self._base -= seconds if self.live else 0.0
+
     def close(self) -> None:
         """Closes the inner runner, then the journal; may be called twice."""
         try:

@@ -184,7 +184,7 @@ def make_runner(
         runner = open_gpu(choice, workload, kernel, space=space, lanes=search.lanes)
         try:
             prior = prior_known(search.known, workload, choice.gpu)
-            told = prior.provenance if prior else ""
+            told = prior.fingerprint if prior else ""
             return journaled(runner, **search.about, known=told, resume=not search.afresh)
         except BaseException:
             runner.close()

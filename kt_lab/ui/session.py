@@ -152,7 +152,11 @@ class Session(Background):
         began = time.perf_counter()
         if not self._going.is_set():
             self._going.wait()
-            self._paused_s += time.perf_counter() - began
+            waited = time.perf_counter() - began
+            if hasattr(self._runner, "rested"):
+                self._runner.rested(waited)
+            else:
+                self._paused_s += waited
         if self._stopping.is_set():
             stop(True)
 

@@ -11,6 +11,7 @@ import pytest
 from kt_lab import Budget
 from kt_lab.errors import GpuBusy, UsageError
 from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.runners.journaled import JournaledRunner, history_of
 from kt_lab.search import make_searcher
 from kt_lab.tune import tune
 from kt_lab.ui import session as session_module
@@ -317,11 +318,14 @@ def test_a_snapshot_never_changes():
         early.statuses["ok"] = 5
 
 
-def test_the_seconds_of_a_pause_are_not_charged(monkeypatch):
+@pytest.mark.parametrize("journal", [False, True])
+def test_the_seconds_of_a_pause_are_not_charged(monkeypatch, tmp_path, journal):
     runner = GatedRunner()
     runner.live = True
     monkeypatch.setattr(session_module, "time", SimpleNamespace(perf_counter=lambda: runner.now))
-    held = session(runner, trials=3).start()
+    path = tmp_path / "run.jsonl"
+    held = session(JournaledRunner(runner, path, facts={}) if journal else runner, trials=3)
+    held.start()
     runner.under_way()
     held.pause()
     runner.let()
@@ -331,3 +335,5 @@ def test_the_seconds_of_a_pause_are_not_charged(monkeypatch):
     runner.let(2)
     assert held.wait(LONG_S).state == "done"
     assert [round(t.elapsed_s, 1) for t in held.history] == [1.0, 2.0, 3.0]
+    if journal:  # whoever resumes it is not charged, either
+        assert [round(t.elapsed_s, 1) for t in history_of(path)[1]] == [1.0, 2.0, 3.0]
