@@ -1,5 +1,6 @@
 """Matrix product with 4-bit weights: tiles, split reduction, and how nibbles become numbers."""
 
+from kt_lab.errors import UsageError
 from kt_lab.space import Choice, Constraint, Integer, Parameter, ParameterSpace, PowerOfTwo
 from kt_lab.workload import Kernel, Workload
 
@@ -20,8 +21,16 @@ def space(workload: Workload) -> ParameterSpace:
     tile. UNPACK turns nibbles into numbers by sign-extending shifts or by writing them into the
     mantissa of 128.0. EVICTION is the cache hint of the weights. GROUP_M row tiles are visited
     before moving on to the next columns.
+
+    Raises:
+        UsageError: The kernel does not compute that shape.
     """
-    m, k, n = (workload.extents[name] for name in "MKN")
+    batches, m, k, n = (workload.extents[name] for name in "BMKN")
+    if batches != 1 or k % 2 or n % 4 or max_split(workload) * m * n >= 2**31:
+        raise UsageError(
+            "int4_gemm must have B = 1, an even K, an N that 4 divides, and partial sums that 32 "
+            f"bits can count, got {workload.key}; choose another shape"
+        )
     constants = {"M": m, "K": k, "N": n}
     parameters: list[Parameter] = []
     if m < 16:

@@ -266,8 +266,9 @@ class LandscapePanel:
 
     def _landscape_chosen(self) -> None:
         self._facts.value = html.escape(landscape_line(self.landscape))
-        self.run = None  # it belongs to another landscape
+        self.run, self._shown = None, 0  # it belongs to another landscape
         self.slice.offer(self.landscape)
+        self.render()  # a search of this one, if there is any
 
     def _sliced(self) -> None:
         """Shows the slice that the controls say, and the run on it."""

@@ -24,6 +24,7 @@ _BUTTONS = {
 }
 _SHOWN = 12  # states of the trail
 _TEXT = "max-height:28em;overflow:auto;line-height:1.25"
+_OPEN: list["ProgramPanel"] = []  # the last panel made, whose processes may still be there
 
 
 class ProgramPanel:
@@ -46,7 +47,7 @@ class ProgramPanel:
         threads: int = 1,
         measure: Measure | None = None,
     ):
-        """Makes the panel and measures the start program.
+        """Makes the panel and measures the start program; ends what an earlier one measures with.
 
         Args:
             workload: Key of a workload of an operator.
@@ -59,6 +60,9 @@ class ProgramPanel:
         known = [each.key for each in workloads()]
         if workload not in known:
             raise UnknownName("workload of an operator", workload, known)
+        for earlier in _OPEN:  # as when a cell is run again: nobody else would end its processes
+            earlier.close()
+        _OPEN[:] = [self]
         self._threads, self._measure = threads, measure
         self._build(known)
         self.session = ProgramSession(workload, threads=threads, measure=measure)

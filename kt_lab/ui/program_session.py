@@ -166,5 +166,9 @@ class ProgramSession:
         if self._runner is None:
             protocol = Protocol(limit_s=_LIMIT_S)
             self._runner = CRunner(self.workload, threads=self.threads, protocol=protocol)
-        self._runner.submit([Proposal(0, Config(schedule=schedule))])
-        return self._runner.next()[1]
+        try:
+            self._runner.submit([Proposal(0, Config(schedule=schedule))])
+            return self._runner.next()[1]
+        except BaseException:  # what is under way must not answer for the next program
+            self.close()
+            raise

@@ -1,7 +1,7 @@
 import pytest
 
-from kt_lab.errors import UnknownName
-from kt_lab.kernels import get_kernel, get_workload, workloads
+from kt_lab.errors import UnknownName, UsageError
+from kt_lab.kernels import get_kernel, get_workload, workload_of_shape, workloads
 from kt_lab.kernels.int4_gemm import KERNEL, max_split
 from kt_lab.workload import Workload
 
@@ -82,3 +82,11 @@ def test_hopper_code_reads_sixteen_bytes_at_a_time(cross_compile):
     assert "atom.global.gpu.acq_rel.add" in plain["ptx"]  # the last split sees the others' stores
     assert "cp.async.cg.shared.global" in tensor["ptx"]  # only ever 16 bytes
     assert "wgmma.mma_async" in tensor["ptx"]
+
+
+@pytest.mark.parametrize(
+    "shape", ["4x16x4096x4096", "1x16x4095x4096", "1x16x4096x4098", "1x40960x4096x32768"]
+)
+def test_shapes_that_it_does_not_compute_are_refused(shape):
+    with pytest.raises(UsageError, match=f"must have B = 1, an even K.* got int4_gemm/{shape}"):
+        KERNEL.space(workload_of_shape(f"int4_gemm/{shape}"))

@@ -258,3 +258,12 @@ def test_what_the_gpus_memory_cannot_hold_is_refused_at_the_start(monkeypatch, t
         make_runner(monkeypatch, tmp_path, workload=large)
     with make_runner(monkeypatch, tmp_path) as made:  # the GPU is free again
         assert measure(made, config()).status == "ok"
+
+
+def test_a_race_that_is_under_way_ends_when_the_runner_is_closed(monkeypatch, tmp_path):
+    runner = make_runner(monkeypatch, tmp_path)
+    task = {"do": "measure", "config": config("timing_hangs")}
+    waiting = runner._pipeline.ask(task, timeout_s=60.0)
+    runner.close()
+    with pytest.raises(RuntimeError, match="was closed"):
+        waiting.result(timeout=10)

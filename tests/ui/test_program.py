@@ -6,7 +6,7 @@ from kt_lab.errors import ProgramError, UnknownName, UsageError
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.schedule import parse_schedule
 from kt_lab.trial import Measurement
-from kt_lab.ui import ProgramPanel, ProgramSession
+from kt_lab.ui import ProgramPanel, ProgramSession, program_session
 from kt_lab.workload import Workload
 
 WORKLOAD = "add_relu/100352"
@@ -148,3 +148,44 @@ def test_another_workload_is_another_session():
     with pytest.raises(UnknownName):
         ProgramPanel("softmax/1x1", measure=Counted())
     shown.close()
+
+
+def test_a_measurement_that_was_interrupted_answers_for_no_other_program(monkeypatch):
+    made = []
+
+    class Interrupted:
+        """A runner whose first wait is interrupted, and that answers in turn afterwards."""
+
+        def __init__(self, *_, **__):
+            self.queue, self.closed = [], False
+            made.append(self)
+
+        def submit(self, proposals):
+            self.queue += proposals
+
+        def next(self):
+            if len(made) == 1:
+                raise KeyboardInterrupt
+            proposal = self.queue.pop(0)
+            return proposal, Measurement("ok", (float(1 + len(proposal.config["schedule"])),))
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setattr(program_session, "CRunner", Interrupted)
+    found = ProgramSession(WORKLOAD)
+    with pytest.raises(KeyboardInterrupt):
+        found.measure()
+    found.apply("fuse 0")
+    assert found.measure().latency_us == 1.0 + len("fuse 0")
+    assert [runner.closed for runner in made] == [True, False]
+
+
+def test_a_panel_made_again_ends_what_the_earlier_one_measures_with(monkeypatch):
+    earlier = panel()
+    closed = []
+    monkeypatch.setattr(earlier.session, "close", lambda: closed.append(earlier))
+    again = panel()
+    assert closed == [earlier]
+    earlier.apply("fuse 0")  # it can still be used
+    assert again.session.schedule == ""

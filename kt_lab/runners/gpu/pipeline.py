@@ -71,6 +71,7 @@ class Pipeline:
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_out, False)
         self._closing = False
+        self._asked: set[Future] = set()  # not answered yet
         self._facts: dict[str, dict] = {}  # specialisation -> what compiling it gave
         self._waiting: dict[str, list[Job]] = defaultdict(list)
         self._compile_s: list[float] = []
@@ -95,7 +96,9 @@ class Pipeline:
     def ask(self, task: Mapping[str, Any], *, timeout_s: float) -> Future:
         """Sends the timing process a task of another kind; the future holds its Outcome."""
         future: Future = Future()
-        if not self._thread.is_alive():
+        self._asked.add(future)
+        future.add_done_callback(self._asked.discard)
+        if self._closing or not self._thread.is_alive():
             future.set_exception(RuntimeError("the pipeline has ended; open another runner"))
             return future
         self._inbox.append((dict(task), timeout_s, future))
@@ -132,14 +135,15 @@ class Pipeline:
     # -- the pump thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
+        error: BaseException = RuntimeError("the pipeline was closed; open another runner")
         try:
             while not self._closing:
                 self._turn()
-        except BaseException as error:  # whoever waits for a result must learn of it
+        except BaseException as found:
+            error = found
             self.failed(error)
-            for job in (*self._ready, *self._inbox):
-                if not isinstance(job, Job):
-                    job[2].set_exception(error)
+        for future in tuple(self._asked):  # whoever waits for a result must learn of it
+            future.set_exception(error)
 
     def _turn(self) -> None:
         wait_any([self.compiling, self.timing], also=[self._wake_out])

@@ -171,8 +171,8 @@ class GpuRunner(Closing):
 
         A load that fails is not told here: what is wrong comes with the first measurement.
         """
-        limit_s = self._limits.loading_s
-        self._pipeline.ask({"do": "load", "subject": self._subject}, timeout_s=limit_s).result()
+        task = {"do": "load", "subject": self._subject, "alone": True}
+        self._pipeline.ask(task, timeout_s=self._limits.loading_s).result()
 
     def _identify(self, timing: Workers) -> dict[str, Any]:
         timing.submit("identify", {"do": "identify"}, timeout_s=_SETUP_S)

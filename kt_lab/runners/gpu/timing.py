@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,11 +82,18 @@ class TimingService:
         return identity | ceilings(self._device, self._flush, protocol)
 
     def do_load(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Makes the inputs and the reference of `subject`; returns the seconds it took."""
+        """Makes the inputs and the reference of `subject`; returns the seconds it took.
+
+        Args:
+            task: `subject`; `alone` if true: those of all others make room.
+        """
         from kt_lab.runners.gpu.first_launch import first_launch
 
         started = time.perf_counter()
         try:
+            if task.get("alone"):
+                self._forget([other for other in self._loaded if other != task["subject"]])
+                self._torch.cuda.empty_cache()
             loaded = self._load(task["subject"])
             first_launch(self._flush)
             self._poison(task["subject"])
@@ -247,10 +254,14 @@ class TimingService:
         return ""
 
     def _reload(self, subject: Subject) -> None:
-        self._loaded.pop(subject, None)
-        for key in [key for key in self._launchers if key[0] == subject]:
-            del self._launchers[key]
+        self._forget([subject])
         self._load(subject)
+
+    def _forget(self, subjects: Sequence[Subject]) -> None:
+        for subject in subjects:
+            self._loaded.pop(subject, None)
+            for key in [key for key in self._launchers if key[0] == subject]:
+                del self._launchers[key]
 
     def _torch_must_live(self, error: Exception) -> None:
         """Gives the process up if its GPU context is poisoned: no later result counts."""
