@@ -266,6 +266,7 @@ def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
     fresh = fresh.drop(columns=[*absent, *NOT_REPEATABLE], errors="ignore")
     stored = runs[
         (runs["workload"] == fresh["workload"].iloc[0])
+        & (runs["gpu"] == fresh["gpu"].iloc[0])
         & (runs["searcher"] == cell.searcher)
         & (runs["lanes"] == cell.lanes)
         & (runs["seed"] == cell.seed)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kt_lab.errors import LandscapeError
+from kt_lab.errors import LandscapeError, UsageError
 from kt_lab.landscape import Landscape, data_directory
 from kt_lab.provenance import provenance
 from kt_lab.ticks import of_each, read_table, write_table
@@ -58,6 +58,16 @@ def save_session(
     write_table(arrays, partial, {"kt_lab": json.dumps(about, default=str)})
     os.replace(partial, path)
     return path
+
+
+def require_new(name: str, *, gpu: str, directory: Path | None = None) -> None:
+    """Raises UsageError where a GPU has a session of that name: it would be written over."""
+    path = (directory or data_directory() / "sessions") / gpu / f"{name}.parquet"
+    if path.exists():
+        raise UsageError(
+            f"a session must have a name of its own, got {name}, which is stored; choose another "
+            f"or delete {path}"
+        )
 
 
 def load_sessions(gpu: str, *, workload: str | None = None, directory=None) -> pd.DataFrame:

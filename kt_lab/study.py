@@ -18,6 +18,7 @@ from kt_lab.errors import UsageError
 from kt_lab.experiment import LATER, Experiment, compare_cell
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.runners.replay import judged_us
+from kt_lab.stats.intervals import quantiles
 from kt_lab.studies import GPU, LANES, NAMED, REFERENCE, WORKLOADS
 
 VENUE = "icml"
@@ -169,13 +170,16 @@ def latency_table(runs: pd.DataFrame) -> pd.DataFrame:
         default = landscape.latency_us[landscape.space.index(landscape.space.default)]
         row = {
             "workload": workload,
+            "gpu": gpu,
             "bytes_floor_us": manifest["bytes_floor_us"],
             "optimum_us": landscape.optimum_us,
             "vendor_us": float(np.median(manifest["baseline"]["samples_us"])),
             "default_us": float(default),
         }
-        medians = group.groupby("searcher", observed=True)["judged_us"].median()
-        rows.append(row | {f"{name}_us": float(value) for name, value in medians.items()})
+        ends = group["judged_us"].fillna(np.inf)  # a run that found nothing counts, too
+        for name, us in ends.groupby(group["searcher"], observed=True):
+            row[f"{name}_us"] = float(quantiles(us.to_numpy(float), (0.5,))[0])
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

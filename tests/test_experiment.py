@@ -129,6 +129,11 @@ def test_seconds_that_are_no_launches_stay_seconds(serial):
     assert to_launches(serial.assign(measure_s=serial["measure_s"] + 1e-5), hashes) is None
 
 
+def test_a_run_is_compared_with_those_of_its_gpu(serial):
+    both = pd.concat([serial, serial.assign(gpu="h100")], ignore_index=True)
+    assert compare_cell(both, _experiment().cells()[0]) == []
+
+
 def test_a_changed_run_is_noticed(serial, monkeypatch):
     cell = _experiment().cells()[0]
     same = (serial["workload"] == cell.workload) & (serial["searcher"] == cell.searcher)

@@ -7,9 +7,10 @@ directory, an interrupted comparison resumes.
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.figures:
         origin = {"command": "compare", "study": args.study}
-        for name, drawing in draw_all(runs, table=table, rows=FIELD, **known).items():
+        for name, drawing in draw_all(runs, table=table, rows=_rows(args), **known).items():
             print(f"drew {drawing.save(name, directory=args.figures, provenance=origin)['pdf']}")
     return 0
 
@@ -102,6 +103,15 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], 
     with pool as executor:
         runs = experiment.run(directory=args.directory, executor=executor, on_progress=progress)
     return runs, [recorded(name, args.gpu) for name in experiment.workloads], reference
+
+
+def _rows(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns what the names of searchers stand for, those of stored studies, too."""
+    rows = dict(FIELD)
+    for name in args.study or ():
+        given = STUDIES[name]().searchers
+        rows |= given if isinstance(given, Mapping) else {each: each for each in given}
+    return rows
 
 
 def _stored(args: argparse.Namespace) -> tuple[pd.DataFrame, None, str]:

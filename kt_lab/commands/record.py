@@ -51,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", type=Path, help="a session's compiled binaries; default: in --directory"
     )
-    parser.add_argument("--stop-after", type=float, default=None, help="seconds; resume later")
+    parser.add_argument("--stop-after", type=float, default=None,
+        help="seconds; resume later, but for a session, which is as long then")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,6 +90,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:
+    usual = RecordOptions()
+    told = {
+        "--visits": args.visits != usual.visits,
+        "--contention": args.contention != usual.contention,
+        "--devices": args.devices,
+        "--slices": args.slices,
+        "--limit": args.limit is not None,
+    }
+    if given := [name for name, is_given in told.items() if is_given]:
+        raise UsageError(
+            "a session times the contenders of recorded workloads on one GPU, got "
+            f"{', '.join(given)}; leave that out"
+        )
     options = SessionOptions(
         repetitions=args.repetitions,
         compile_workers=args.workers,

@@ -18,13 +18,15 @@ def run(args: argparse.Namespace) -> int:
     """Runs the study, or says that it is complete."""
     experiment = STUDIES[args.name]()
     began = last = time.monotonic()
+    resumed = None  # runs that an earlier part had done
 
     def progress(done: int, total: int) -> None:
-        nonlocal last
+        nonlocal last, resumed
         now = time.monotonic()
+        resumed = done - 1 if resumed is None else resumed
         if now - last > 10 or done == total:
             last = now
-            left = (now - began) / done * (total - done)
+            left = (now - began) / (done - resumed) * (total - done)
             print(f"{done:,} of {total:,} runs, {left:.0f} s to go", flush=True)
 
     with process_pool(args.workers) as executor:

@@ -212,7 +212,8 @@ def _bar(ax: Axes, row: Mapping, at: float, width: float) -> None:
         ax.plot(at, upper, "^", color=INK, ms=2.5, clip_on=False, zorder=4)
     if row["scope"] == "geomean" or inside != estimate:
         beyond = high > upper or estimate > upper
-        _value(ax, row, at, max(ends[1], 1.0), points, gap=4 if beyond else 2)
+        top = max(1.0, *(end for end in (ends[1], inside) if not np.isnan(end)))
+        _value(ax, row, at, top, points, gap=4 if beyond else 2)
 
 
 def _value(ax: Axes, row: Mapping, at: float, top: float, points: float, *, gap: float) -> None:

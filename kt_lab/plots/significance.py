@@ -24,6 +24,7 @@ from kt_lab.plots.style import (
 from kt_lab.stats.tables import check_columns
 
 LEVEL = 0.05
+_EXACT, _UNTIED = 13, 50  # pairs up to which p is exact, with ties and without
 _WORDS = 8  # searchers up to which cells hold numbers
 _EVERY = 5  # columns have a number in a narrow figure
 _LINEAR, _NARROWEST = 1.0, 3.0  # percent: where colours stop being linear; their least range
@@ -135,11 +136,13 @@ def caption_significance(tests: pd.DataFrame, *, kernels: int, evidence: str) ->
     low, raw = int((tests["p_holm"] < LEVEL).sum()), int((tests["p"] < LEVEL).sum())
     unit, pairs = tests["unit"].iloc[0], int(tests["n_pairs"].iloc[0])
     said = limits(kernels=kernels, workloads=pairs, comparisons=len(tests))
+    sides = "two-sided, exact" if pairs <= _EXACT else "two-sided, exact unless there are ties"
+    sides = sides if pairs <= _UNTIED else "two-sided, by the normal distribution"
     budget = tests["budget"].iloc[0]
     when = "at the end of the runs" if pd.isna(budget) else f"at a budget of {budget:g}"
     return (
         f"Latency of the row's incumbent over the column's {when}, in percent: geomean over "
         f"{unit}s of the geomeans over seeds; blue: the row is faster. {evidence} Wilcoxon "
-        f"signed-rank tests over {pairs} {unit}s (two-sided, exact): {low} of {len(tests)} pairs "
+        f"signed-rank tests over {pairs} {unit}s ({sides}): {low} of {len(tests)} pairs "
         f"have a Holm-corrected p below {LEVEL}, {raw} a p below it before correction. {said}"
     )

@@ -53,13 +53,17 @@ class StoredStudy:
             "study": self.name,
             "lanes": int(self.runs["lanes"].iloc[0]),
             "reference": self.reference,
-            "landscapes": {e.workload: e.manifest["sha256"] for e in self.landscapes},
+            "landscapes": {self._named(e): e.manifest["sha256"] for e in self.landscapes},
             "runs": {
                 part: {"sha256": sha256(self.files[part])}
                 | {key: facts[key] for key in ("seeds", "budget", "searchers", "provenance")}
                 for part, facts in self.parts.items()
             },
         }
+
+    def _named(self, landscape: Landscape) -> str:
+        several = sum(e.workload == landscape.workload for e in self.landscapes) > 1
+        return f"{landscape.workload} on {landscape.gpu}" if several else landscape.workload
 
     def versions(self) -> str:
         """Returns the sentences of what computed, and by which protocol it was measured."""
@@ -126,7 +130,8 @@ def read_study(
     """
     files = parts_of(name)
     tables = {part: read_table(path)[1] for part, path in files.items()}
-    runs = _joined([load_runs(path) for path in files.values()])
+    each_runs = {part: load_runs(path) for part, path in files.items()}
+    runs = _joined([*each_runs.values()])
     known = sorted(int(count) for count in runs["lanes"].unique())
     lanes = known[-1] if lanes is None else lanes
     if lanes not in known:
@@ -142,11 +147,11 @@ def read_study(
         )
     found = landscapes_of(runs)
     for part, facts in tables.items():
+        own = each_runs[part].groupby("workload", observed=True)["gpu"].unique()
         for each in found:
-            if (
-                facts["landscapes"].get(each.workload, each.manifest["sha256"])
-                != (each.manifest["sha256"])
-            ):
+            told = facts["landscapes"].get(each.workload, each.manifest["sha256"])
+            alone = [*own.get(each.workload, ())] == [each.gpu]  # else it names one GPU's only
+            if alone and told != each.manifest["sha256"]:
                 raise StoreError(
                     f"{part} replayed another landscape of {each.workload} than the one in "
                     "data/landscapes; run the study again"

@@ -90,7 +90,7 @@ def _latencies(stored: StoredStudy, table: pd.DataFrame) -> PaperTable:
     chosen = comparison.leaders(runs, table=table, reference=stored.reference, most=_SHOWN)
     data = study.latency_table(runs[runs["searcher"].isin(chosen)])
     optima = comparison.optima_table(runs, landscapes=stored.landscapes)
-    data = data.merge(optima[["workload", "noise_floor"]], on="workload")
+    data = data.merge(optima[["workload", "gpu", "noise_floor"]], on=["workload", "gpu"])
     names = {"bytes_floor_us": "bytes floor", "vendor_us": "vendor", "default_us": "default"}
     names["optimum_us"] = "optimum"
     columns = [words("workload", data["workload"])]

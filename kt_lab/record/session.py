@@ -24,7 +24,7 @@ from kt_lab.runners.gpu.compiling import ENVIRONMENT
 from kt_lab.runners.gpu.planning import launches
 from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.workers import Workers, usable_cores
-from kt_lab.sessions import save_session
+from kt_lab.sessions import require_new, save_session
 from kt_lab.trial import OK
 
 
@@ -125,6 +125,7 @@ class SessionRecording:
             self._workers("timing", 1, {"device": device}) as timing,
         ):
             facts = ask(timing, {"do": "facts", "protocol": self.options.protocol})
+            require_new(self.name, gpu=facts["slug"])
             order = self._order(facts)
             major, minor = facts["capability"].split(".")
             target = {"arch": int(major) * 10 + int(minor), "nice": 5}

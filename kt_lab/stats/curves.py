@@ -231,7 +231,7 @@ def _default_grid(table: pd.DataFrame, x: str) -> np.ndarray:
     """Returns every trial count, or evenly spaced seconds up to the end of the longest run."""
     end = table[x].max()
     if x == "spent_trials":
-        return np.arange(1.0, end + 1)
+        return np.arange(1.0, max(end, 1.0) + 1)
     return np.linspace(0.0, end, _SECONDS_POINTS)
 
 

@@ -268,3 +268,10 @@ def test_legends_and_labels_stay_inside_the_figure(columns, endless):
     for box in (fig.legends[0].get_window_extent(), *(a.get_tightbbox() for a in fig.axes)):
         assert box.x0 >= -1
         assert box.x1 <= width + 1
+
+
+def test_a_single_run_has_no_interval_but_its_value(ratios):
+    alone = ratios[0].assign(low=np.nan, high=np.nan)
+    ax = plots.draw_ratio_bars(alone)
+    assert np.isfinite([text.xy[1] for text in ax.texts]).all()
+    assert len(texts(ax)) == (alone.scope == "geomean").sum() - 1

@@ -2,15 +2,21 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from kt_lab.budget import Budget
 from kt_lab.cli import main
 from kt_lab.errors import StoreError, UnknownName, UsageError
+from kt_lab.experiment import Experiment
+from kt_lab.landscape import landscapes
 from kt_lab.publication import FIGURES, TABLES, publish, read_study
+from kt_lab.study import latency_table
 
 DRAWN = [name for name in FIGURES if name != "anatomy"]  # no searcher of the study predicts
 
@@ -146,3 +152,34 @@ def test_the_command_publishes(tmp_path, capsys):
     assert main([*words, "--only", "table_power", "--workers", "1"]) == 0
     assert "table_power: csv, html, json, tex" in capsys.readouterr().out
     assert (tmp_path / "document.tex").exists()
+
+
+def test_a_workload_of_two_gpus_is_published_as_two(data, tmp_path, monkeypatch):
+    both = tmp_path / "data"
+    shutil.copytree(data / "landscapes", both / "landscapes")
+    here = next(e for e in landscapes() if e.workload == "softmax/4096x640")
+    monkeypatch.delenv("KT_LAB_DATA")
+    other = next(e for e in landscapes() if (e.workload, e.gpu) == (here.workload, "h100"))
+    folder = both / "landscapes" / "softmax" / "h100"
+    folder.mkdir()
+    for suffix in (".json", ".parquet"):
+        shutil.copy(other.path.with_suffix(suffix), folder)
+    monkeypatch.setenv("KT_LAB_DATA", str(both))
+    for gpu in ("h100", "h200"):
+        name, budget = f"mine_{gpu}", Budget(trials=25)
+        study = Experiment(name, [here.workload], ("pattern", "random"), 2, budget, gpu=gpu)
+        study.run(directory=both / "runs" / name)
+    written = publish("mine", directory=tmp_path / "out", only=["table_latencies"])
+    table = pd.read_csv(written["table_latencies"]["csv"])
+    assert len(table) == 2
+    told = json.loads(written["table_latencies"]["json"].read_text())["provenance"]["landscapes"]
+    assert set(told) == {"softmax/4096x640 on h100", "softmax/4096x640 on h200"}
+
+
+@pytest.mark.usefixtures("data")
+def test_a_run_that_found_nothing_counts_in_a_median():
+    runs = read_study("tiny").runs.copy()
+    failed = (runs["searcher"] == "random") & (runs["seed"] == 0)
+    runs.loc[failed, ["latency_us", "judged_us"]] = None
+    assert np.isinf(latency_table(runs)["random_us"]).all()
+    assert np.isfinite(latency_table(runs)["pattern_us"]).all()

@@ -138,6 +138,28 @@ def test_a_session_without_time_is_refused_and_saves_nothing(recorded, tmp_path,
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+def test_a_session_is_not_written_over(recorded):
+    again = SessionRecording(
+        WORKLOADS,
+        name="first",
+        cache=data_directory() / "cache",
+        options=OPTIONS,
+        services=SERVICES,
+        load=lambda key, *, gpu: recorded[0][key],  # noqa: ARG005
+    )
+    with pytest.raises(UsageError, match="a name of its own, got first, which is stored"):
+        again.run()
+
+
+@pytest.mark.parametrize("given", ["--devices 0 1", "--slices", "--limit 9", "--visits 5"])
+def test_the_command_refuses_what_a_session_does_not_heed(given):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    args = parser.parse_args([WORKLOADS[0], "--session", "monday", *given.split()])
+    with pytest.raises(UsageError, match=f"got {given.split()[0]}; leave"):
+        command.run(args)
+
+
 def test_the_command_finds_what_was_recorded_into_its_directory(recorded, monkeypatch):
     found, _ = recorded
     asked = {}

@@ -164,6 +164,10 @@ def test_the_runtime_distribution_counts_runs_and_targets(one, join):
     assert table.share.tolist() == [0, 0.5, 0.75, 0.75]
     assert (table.n_values[0], table.n_targets[0]) == (4, 2)
     assert stats.runtime_ecdf(one([None]), OPTIMA).share.max() == 0
+    cut = one([None]).assign(first=False, machine_s=0.0)  # its budget ended before any trial did
+    for x in ("spent_trials", "machine_s"):
+        assert stats.runtime_ecdf(cut, OPTIMA, x=x).share.max() == 0
+        assert len(stats.convergence_bands(stats.incumbent_curves(cut), x=x)) > 0
 
 
 def test_origins_get_the_cost_and_the_gain_of_their_trials(one):
