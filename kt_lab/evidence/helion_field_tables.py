@@ -164,17 +164,22 @@ def _about(result: Mapping[str, Any]) -> str:
     return (
         f"Helion {result['helion']}'s searches against each other in its own spaces, live on one "
         f"{result['gpu']}, as [pytorch/helion #1115](https://github.com/pytorch/helion/pull/1115) "
-        "compares them (`kt-lab evidence helion_field`). Each is Helion's class with its effort "
-        f"profile, from a random first population; the same workers ({lanes} compile lanes) "
-        "generate, compile, check and time all configs; a config whose code was timed before is "
-        f"{again}. UCB, which Helion did not keep, is ours, and `scout` has as many configs as "
-        f"LFBO pattern search of that seed{seconds}. Latencies are of one final race by both "
-        "timers, seconds last until a run has chosen its end, and convergence is the first "
-        "reading within 1 % of the last incumbent's of pattern search; runs that never read so "
-        "count with all their seconds. A run that tries more configs reads a luckier least one, "
-        "so that reaching it says less of a search than the race does. Ratios to pattern search "
-        "(low to high)."
+        f"compares them (`kt-lab evidence helion_field{_asked(rows)}`). Each is Helion's class "
+        "with its effort profile, from a random first population; the same workers "
+        f"({lanes} compile lanes) generate, compile, check and time all configs; a config whose "
+        f"code was timed before is {again}. UCB, which Helion did not keep, is ours, and `scout` "
+        f"has as many configs as LFBO pattern search of that seed{seconds}. Latencies are of one "
+        "final race by both timers, seconds last until a run has chosen its end, and convergence "
+        "is the first reading within 1 % of the last incumbent's of pattern search; runs that "
+        "never read so count with all their seconds. A run that tries more configs reads a "
+        "luckier least one, so that reaching it says less of a search than the race does. Ratios "
+        "to pattern search (low to high)."
     )
+
+
+def _asked(rows: Sequence[Mapping[str, Any]]) -> str:
+    efforts = " and --effort ".join(sorted({row["effort"] for row in rows}))
+    return f" --effort {efforts} --seeds {1 + max(row['seed'] for row in rows)}"
 
 
 def _what(result: Mapping[str, Any], runs: pd.DataFrame, effort: str) -> str:
@@ -247,7 +252,8 @@ def _claim(result: Mapping[str, Any], effort: str) -> str:
             here = f"{row['estimate']:.2f} ({inside}side)"
         told.append(f"{name} {theirs:.2f}, here {here}")
     return (
-        "LFBO pattern search over pattern search, published (B200, 15 runs each) and here, inside "
+        "LFBO pattern search over pattern search, published when it became the default ([#1280]"
+        "(https://github.com/pytorch/helion/pull/1280); B200, 15 runs each) and here, inside "
         f"or outside of our interval: {'; '.join(told)}."
     )
 

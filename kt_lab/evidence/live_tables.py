@@ -53,7 +53,7 @@ def live_lines(result: Mapping[str, Any]) -> list[str]:
     versions, searcher = helion["versions"], result["arguments"]["searcher"]
     fewer = "" if _same_configs(result) else ", or 100 where Helion's run of that seed came later"
     lines = [
-        f"The flagship live beside Helion {versions['helion']} (quick effort): each tunes its own "
+        f"`scout` live beside Helion {versions['helion']} (quick effort): each tunes its own "
         f"kernel, `{searcher}` with as many trials as Helion tried configs{fewer}. One "
         f"{helion['metrics']['hardware']} and {result['cores']} "
         f"cores for each, torch {versions['torch']}, Triton {versions['triton']}; medians over "

@@ -158,7 +158,7 @@ def _equivalence(result: dict) -> list[tuple[str, str, str]]:
                 f"`{name}` beside `{tests[0]['reference']}`, {seeds} seeds, within "
                 f"{result['margin']:.0%}, at trials",
                 "; ".join(told),
-                "evidence equivalence",
+                f"evidence equivalence --seeds {seeds}",
             )
         )
     return rows
@@ -183,11 +183,10 @@ def _speed(events: dict, graph: dict) -> list[tuple[str, str, str]]:
         for row in events["rows"]
     ]
     lanes = events["rows"][0]["lanes"]
-    row = graph["rows"][0]
     return [
         (
             f"configs compiled and timed a second, {lanes} cores, {events['gpu']}",
-            f"{'; '.join(told)}; {row['trials_per_s']:.0f}/s by the graph protocol",
+            f"{'; '.join(told)}; {graph['rows'][0]['trials_per_s']:.0f}/s by the graph protocol",
             "evidence pipeline",
         )
     ]
@@ -221,7 +220,7 @@ def _confirmation(replay: dict, live: dict) -> list[tuple[str, str, str]]:
             f"{same[0]['high']:.2%}), {same[1]['rate']:.2%} of {same[1]['duels']:,} with eight "
             f"such finalists ({same[1]['high']:.2%}); live on {live['gpu']} {live['replaced']} of "
             f"{live['duels']} ({live['upper_95']:.1%})",
-            "evidence confirmation",
+            "evidence confirmation` and `kt-lab evidence duels",
         ),
         (
             "a config that is truly 2 % faster replaces it",
@@ -242,7 +241,8 @@ def _interrupts(replay: dict, live: dict) -> list[tuple[str, str, str]]:
         "cut off in the journal by a kill"
         for where, r in (("replay", replay), (f"live on {live['gpu']}", live))
     ]
-    return [("interrupt and resume at random moments", "; ".join(told), "evidence interrupts")]
+    command = "evidence interrupts` and, with another `--out`, `kt-lab evidence interrupts --live"
+    return [("interrupt and resume at random moments", "; ".join(told), command)]
 
 
 def _parity(result: dict) -> tuple[str, str, str]:

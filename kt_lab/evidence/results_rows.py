@@ -37,7 +37,7 @@ def warm(result: Mapping[str, Any]) -> Row:
         f"latency after 5 evaluations {after['ratio']:.3f} ({after['low']:.3f} to "
         f"{after['high']:.3f}); after 100 with knowledge that is wrong {wrong['ratio']:.3f} "
         f"({wrong['low']:.3f} to {wrong['high']:.3f})",
-        "evidence warm",
+        f"evidence warm --seeds {result['seeds']}",
     )
 
 
@@ -52,7 +52,7 @@ def near(result: Mapping[str, Any]) -> Row:
         f"runs at the four shapes nearest, {result['seeds']} seeds",
         f"latency / optimum on {told[0]}; on {told[1]}; with all that upside down "
         f"{wrong['ratio']:.3f} ({wrong['low']:.3f} to {wrong['high']:.3f}) times cold after 100",
-        "evidence warm",
+        f"evidence warm --seeds {result['seeds']}",
     )
 
 
@@ -88,7 +88,7 @@ def warm_live(result: Mapping[str, Any]) -> Row:
         f"nobody recorded or searched, {result['rows'][0]['gpu']}, {result['seeds']} seeds: cold, "
         "with recordings of other shapes, and with runs nearby too",
         f"latency over the fastest config of the final race {'; '.join(parts)}",
-        "evidence warm_live",
+        f"evidence warm_live --long {result['long']} --rounds {result['rounds']}",
     )
 
 
@@ -123,7 +123,7 @@ def sizes(result: Mapping[str, Any], *, budget: int = 50) -> Row:
         f"{small['configs'].iloc[0]:,} whose best is {small['best'].iloc[0]:.3f} of theirs, "
         f"{table['seeds'].iloc[0]} seeds",
         f"latency / optimum after {budget} trials: {', '.join(told)}",
-        "evidence sizes",
+        f"evidence sizes --seeds {result['seeds']}",
     )
 
 
@@ -153,7 +153,15 @@ def widened(result: Mapping[str, Any]) -> Row:
         f"recorded kernels times 16 to 19 parameters with drawn costs, {result['seeds']} seeds",
         f"latency over that of others after {counts} trials: "
         + ", ".join(f"{name} {' and '.join(each)}" for name, each in told.items()),
-        f"evidence widened{f' --trials {_LONG[1]}' if budgets is _LONG else ''}",
+        "evidence widened" if budgets is not _LONG else _long_widened(result),
+    )
+
+
+def _long_widened(result: Mapping[str, Any]) -> str:
+    variants = " ".join(f'"{name}"' if " " in name else name for name in result["variants"])
+    return (
+        "evidence --out data/evidence/widened-long.json widened "
+        f"--trials {result['trials']} --seeds {result['seeds']} --variants {variants}"
     )
 
 

@@ -1,12 +1,13 @@
 """README.md, RESULTS.md and the datasheet: what is stored is told, and links lead somewhere."""
 
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from kt_lab.cli import main
+from kt_lab.cli import build_parser, main
 from kt_lab.errors import StoreError
 from kt_lab.evidence import pages
 
@@ -69,3 +70,16 @@ def test_pages_that_are_not_there_are_told_before_any_is_written(tmp_path, monke
     assert "data/README.md" in told
     assert f"in {tmp_path}; does KT_LAB_DATA fit?" in told
     assert (tmp_path / "README.md").read_text() == "as it was"
+
+
+COMMAND = re.compile(r"`kt-lab (evidence [^`]*)`")
+
+
+@pytest.mark.parametrize("page", ["notebooks/RESULTS.md", "data/README.md"])
+def test_commands_have_the_options_that_they_are_told_with(page):
+    found = dict.fromkeys(COMMAND.findall(text(page)))
+    told = [each for each in found if not re.search(r"\.\.\.|[A-Z]{4}|[<\[]", each)]
+    assert told
+    for each in told:
+        words = shlex.split(each)
+        build_parser(words[0]).parse_args(words)
