@@ -12,7 +12,8 @@ class PriorReading:
 
     Attributes:
         config: The config, in the parameters of the space it was measured in.
-        latency_us: Median latency there, in microseconds; None when it failed.
+        latency_us: Median latency there, in microseconds; None when it failed, or, where nothing
+            was read of its workload, of a config that somebody recommends.
         workload: Where it was measured, `kernel/name`.
         gpu: On which GPU.
         octaves: How far that workload's shape is from the searched one: the ratios of their

@@ -1,6 +1,7 @@
 """Comparisons: their tables equal the statistics they gather, their figures tell all they draw."""
 
 import shutil
+from argparse import Namespace
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from kt_lab import comparison, plots, stats
 from kt_lab.budget import Budget
 from kt_lab.cells import recorded
 from kt_lab.cli import main
+from kt_lab.commands import compare as compare_command
 from kt_lab.errors import UsageError
 from kt_lab.experiment import Experiment
 from kt_lab.landscape import REFERENCE_GPU, landscapes
@@ -273,3 +275,11 @@ def test_the_commands_mistakes_are_one_sentence(words, message, capsys):
     assert told.err.startswith("kt-lab: ")
     assert message in told.err
     assert told.err.count("\n") == 1
+
+
+def test_the_rows_of_a_stored_study_are_known_by_what_they_stand_for():
+    rows = compare_command._rows(Namespace(study=["headline", "tuned_softmax"]))
+    algorithm, options = rows["lfbo_pattern_tuned"]
+    assert algorithm == "lfbo_pattern"
+    assert options
+    assert rows["lfbo_pattern"] == "lfbo_pattern"

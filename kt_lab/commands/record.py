@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache", type=Path, help="a session's compiled binaries; default: in --directory"
     )
     parser.add_argument("--stop-after", type=float, default=None,
-        help="seconds; resume later, but for a session, which is as long then")  # fmt: skip
+        help="seconds; resume later (a session ends for good)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

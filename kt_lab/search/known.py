@@ -42,7 +42,8 @@ class Known:
     knows that.
 
     Attributes:
-        others: The fastest configs of sources that are no functions: too few, or all alike.
+        others: The fastest configs of sources that are no functions: too few, or all alike. Of
+            one that read nothing, whose configs are hints then, the first.
         bend: The median over sources of the median logarithm of latency over the best; 0 without.
         scale: The root mean square deviation of the sources' values; 0 without.
     """
@@ -195,8 +196,9 @@ def _logarithms(readings: Iterable[PriorReading]) -> np.ndarray:
 
 
 def _fastest(readings: Sequence[PriorReading], t: np.ndarray) -> list[Config]:
-    order = np.argsort(t, kind="stable")[:_ENOUGH].tolist()
-    return [readings[at].config for at in order if np.isfinite(t[at])]
+    """Returns the configs of few or equal readings, the fastest first; hints where none worked."""
+    order, worked = np.argsort(t, kind="stable")[:_ENOUGH].tolist(), np.isfinite(t)
+    return [readings[at].config for at in order if worked[at] or not worked.any()]
 
 
 def _is_rich(t: np.ndarray) -> bool:

@@ -131,7 +131,7 @@ def runtime_ecdf(
     slack = 1 + np.asarray(within, dtype=float)
     times = times_to_levels(incumbent_curves(runs), lambda *c: optimum(*c) * slack, x=x)
     if points is None:
-        longest = max(times["total"].max(), 1e-6 if x == "elapsed_s" else 1.0)  # 0: none ended
+        longest = max(times["total"].max(), 1.0 if x == "spent_trials" else 1e-6)  # 0: none ended
         points = np.geomspace(1.0 if x == "spent_trials" else longest / 1000, longest, 200)
     found = _shares(times.fillna({"time": np.inf}), "time", points)
     return found.assign(axis=x, n_targets=slack.size)

@@ -104,6 +104,8 @@ def test_few_readings_are_configs_to_try_and_no_function():
     few = {Config(step=3): 1.0, Config(step=99): 2.0, Config(step=5): None, Config(step=9): 0.5}
     known = Known(line(), prior_of(few))
     assert known.others == [(9,), (3,)]  # the fastest first, and none that failed
+    hints = Known(line(), prior_of({Config(step=k): None for k in range(2, 15)}))
+    assert hints.others == [(k,) for k in range(2, 10)]
     assert known(line().enumerate()).shape == (16, 0)
 
 

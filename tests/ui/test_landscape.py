@@ -5,6 +5,7 @@ import re
 import threading
 
 import ipywidgets as w
+import pandas as pd
 import pytest
 
 from kt_lab import load_landscape
@@ -158,6 +159,19 @@ def test_the_way_stays_when_the_slice_changes_and_goes_with_the_landscape(panel)
     assert panel.controls.buttons["replay"].disabled
     panel.search()
     assert panel.wait(LONG_S)["workload"].unique().tolist() == [panel.landscape.workload]
+
+
+def test_the_way_of_a_search_is_back_when_its_landscape_is(panel):
+    kernel, workload = panel.picker.kernel.value, panel.picker.workload.value
+    panel.choose(trials=20)
+    panel.search()
+    run = panel.wait(LONG_S)
+    panel.picker.kernel.value = "softmax"
+    assert panel.run is None
+    panel.picker.kernel.value = kernel
+    panel.picker.workload.value = workload
+    pd.testing.assert_frame_equal(panel.run, run)
+    assert not panel.controls.buttons["replay"].disabled
 
 
 def test_a_stored_run_can_be_laid_over_the_map(panel):
