@@ -247,3 +247,18 @@ def test_recheck_reports_a_winner_that_holds_and_one_that_does_not(
     save_winner(replace(winner, config=Config(broken)), tmp_path / "winners")
     assert recheck_command.run(args) == 1
     assert "0 of 1 winners hold" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "budget"),
+    [
+        ("", Budget(trials=200)),
+        ("--seconds 600", Budget(seconds=600.0)),
+        ("--trials 30", Budget(trials=30)),
+        ("--trials 30 --seconds 600", Budget(trials=30, seconds=600.0)),
+    ],
+)
+def test_the_command_stops_at_the_limits_that_it_is_given(words, budget):
+    parser = argparse.ArgumentParser()
+    tune_command.add_arguments(parser)
+    assert tune_command.budget_of(parser.parse_args(["fake/16", *words.split()])) == budget

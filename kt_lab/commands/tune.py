@@ -16,6 +16,7 @@ from kt_lab.transfer import KNOWLEDGE, prior_named
 from kt_lab.trial import Trial
 
 _EVERY_S = 2.0
+_TRIALS = 200  # of a search without other limits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="of the searcher"
     )
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=None, help="budget of machine seconds")
+    parser.add_argument("--trials", type=int, help="at most; default: 200, without --seconds")
+    parser.add_argument("--seconds", type=float, help="of the machine, at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--known",
@@ -49,6 +50,12 @@ def add_gpu(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for a busy GPU")
 
 
+def budget_of(args: argparse.Namespace) -> Budget:
+    """Returns the limits that were given: seconds alone do not end after the usual trials."""
+    usual = _TRIALS if args.seconds is None else None
+    return Budget(trials=usual if args.trials is None else args.trials, seconds=args.seconds)
+
+
 def run(args: argparse.Namespace) -> int:
     """Tunes; exit code 130 if Ctrl-C ended it (what was found is stored all the same)."""
     with _opened(args) as runner:
@@ -61,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             runner,
             searcher=args.searcher,
             options=_options(args.option),
-            budget=Budget(trials=args.trials, seconds=args.seconds),
+            budget=budget_of(args),
             seed=args.seed,
             finalists=args.finalists,
             prior=prior,
