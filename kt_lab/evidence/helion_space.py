@@ -17,7 +17,9 @@ from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
 
 _BATCH = 256  # more than any searcher asks for at once: Helion compiles a batch in parallel
-_PER_THREAD = 4 * 2048  # the most that Helion's random blocks give a thread, and room for GEMMs
+# elements of all tiles together per thread: Helion draws up to 2048 at random, and its searches go
+# on to 32768 from there, where the three tiles of a product count, of which registers hold two
+_PER_THREAD = 16 * 2048
 _WARP = 32
 _STATUS = {"timeout": "timeout", "peer_compilation_fail": "compile_error"}
 

@@ -1,6 +1,7 @@
 """Helion's spaces as ours: no slot gets lost, and what searchers choose is a kernel."""
 
 import importlib.util
+import json
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from kt_lab.budget import Budget
 from kt_lab.evidence.beside_helion import OPERATIONS as WORKLOADS
 from kt_lab.kernels import device_module, get_workload
+from kt_lab.landscape import data_directory
 from kt_lab.runners.synthetic import SyntheticLandscape, SyntheticRunner
 from kt_lab.search import make_searcher
+from kt_lab.trial import Config
 from kt_lab.tune import tune
 
 pytestmark = pytest.mark.skipif(
@@ -64,3 +67,20 @@ def test_the_flagship_searches_helions_spaces_without_listing_them(op):
     assert len(configs) == 60
     first = next(trial for trial in history if trial.config == space.space.default)
     assert history.incumbent.latency_us < first.latency_us
+
+
+@pytest.mark.parametrize("op", ["fp8_gemm", "matmul", "softmax", "layer_norm"])
+def test_no_tiles_that_a_search_of_helions_ended_with_are_outside_the_space(op):
+    _, space = opened(op)
+    default = space.space.default
+    ends = 0
+    for name in ("helion_field", "helion_field-h100"):
+        path = data_directory() / "evidence" / f"{name}.json"
+        for row in json.loads(path.read_text())["rows"]:
+            if row["op"] != op or not row["search"].startswith("helion") or "config" not in row:
+                continue
+            tiles = {f"block_sizes_{n}": t for n, t in enumerate(row["config"]["block_sizes"])}
+            config = dict(default) | tiles | {"num_warps": row["config"]["num_warps"]}
+            assert space.space.contains(Config(config)), row["config"]
+            ends += 1
+    assert ends > 10
