@@ -2,15 +2,13 @@
 
 1. Starts: the default, then configs drawn far from all drawn so far (k-means++: with a probability
    that grows with the squared distance to the nearest of them), until there are `starts` and one
-   has worked. In a space of more than `listed` members (the probability grows with the distance
-   itself) they are drawn from what differs from the default, or from a config of a prior that
-   tells no readings, in powers of two (tiles, warps) by up to three steps, and in little else
-   (`kt_lab.search.drawing`). Of a prior's workloads with many readings those `starts` configs that
-   together serve them best go first, the nearest shapes above all; the fastest of the others
-   follow the default. What is under way is chosen blindly: so it is only a quarter of what has
-   been read, or as many as there are starts. Where seconds are scarce (budgeted, without a prior)
-   there are twice as many starts as lanes, at most 16, then twice as many under way as keep it
-   busy.
+   has worked. In a space of more than `listed` members (there with the distance itself) they
+   differ from the default, or from a config of a prior that tells no readings, by up to three
+   steps in powers of two (tiles, warps) and in little else (`kt_lab.search.drawing`). Of a prior's
+   workloads with many readings those `starts` configs that together serve them best go first, the
+   nearest shapes above all; the fastest of the others follow the default. What is under way is
+   chosen blindly: so it is a quarter of what has been read, or as many as there are starts. Scarce
+   seconds (no prior) ask for up to 16 starts, twice the lanes, and later for what keeps them busy.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m(1+log(t/m)), so that neither slow configs nor a reading that was disturbed dominate;
    standardised. A failure counts as a config that is slower than nine tenths of the others.
@@ -25,14 +23,13 @@
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of more than `pool`
-   the half of `pool` that promised most when it last looked at all, which it does whenever the
-   readings have grown by a half. Of more than `listed` members they descend from the best of each
-   choice of tiles and warps, as `near` says, so that what is second now is made better too; and at
-   first every other choice is of new tiles and warps: too many parameters promise a little.
+   the half of `pool` that promised most when it last looked at all, whenever the readings have
+   grown by a half. Of more than `listed` members they descend from the best of each choice of
+   tiles and warps, as `near` says; at first every other choice is of new tiles and warps.
 5. Epochs (`kt_lab.search.epochs`), in a space of more than `listed` members: when a share `idle`
-   of what was read brought nothing better, the search begins from nothing, as in 1; every third
-   time it goes on from the best of all its beginnings at once. Of the two beginnings between, the
-   first leaves alone what has the tiles and warps of a best before it.
+   of what was read brought nothing better, single steps lead down from the plainest of the best
+   (`kt_lab.search.descent`); then the search begins from nothing. Every third time it goes on from
+   the best of all; of the beginnings between, the first avoids a best's tiles and warps.
 """
 
 import math
@@ -105,15 +102,15 @@ class ScoutSearch(Searcher):
             most = told + int(min(busy, max(self._starts, self._ahead * told)))
             while len(proposals) < wanted and len(self._at) < most and not self.done:
                 known = np.isfinite(self._values[self._epochs.since :])
-                blind = len(known) < self._starts or not known.any()
-                found = self._start() if blind or self._queue else self._choose()
+                blind = len(known) < self._starts or not known.any() or self._queue
+                found = self._start() if blind else self._step() or self._choose()
                 if found is None:
                     self.done = not np.isnan(self._values).any()
                     break
-                row, predicted = found
+                row, predicted, origin = found
                 self._note(row)
-                origin, fits = ("start", 0) if predicted is None else ("model", self._fits)
-                said = {"origin": origin, "generation": fits, "predicted": predicted}
+                said = {"origin": origin, "predicted": predicted}
+                said["generation"] = 0 if origin == "start" else self._fits
                 proposals.append(self.propose(self.space.config(row), **said))
         return proposals
 
@@ -218,12 +215,12 @@ class ScoutSearch(Searcher):
 
     # -- choices ------------------------------------------------------------------------------
 
-    def _start(self) -> tuple[Row, None] | None:
+    def _start(self) -> tuple[Row, None, str] | None:
         """Returns the default, a config of the prior, or one that is far from all before."""
         while self._queue:
             row = self._queue.popleft()
             if row not in self._at:
-                return row, None
+                return row, None, "start"
         if not self._listed and (self._asked == 2 * self._starts or not self._free.any()):
             self._renew()
         if not self._free.any():
@@ -234,9 +231,12 @@ class ScoutSearch(Searcher):
         apart = self._apart if self._listed else self._apart**_APART
         chance = np.where(self._free, apart + 1e-9, 0.0)
         chosen = self._rng.choice(len(self._pool), p=chance / chance.sum())
-        return tuple(self._pool[chosen].tolist()), None
+        return tuple(self._pool[chosen].tolist()), None, "start"
 
-    def _choose(self) -> tuple[Row, float] | None:
+    def _step(self) -> tuple[Row, None, str] | None:
+        return self._epochs.step(self.space, self._at, self._values, rng=self._rng)
+
+    def _choose(self) -> tuple[Row, float, str] | None:
         """Returns the candidate that is expected to improve most, and its predicted latency."""
         x, values = (of[self._epochs.since :] for of in (self._x, self._values))
         y = self._targets(x, np.asarray(values))
@@ -256,7 +256,7 @@ class ScoutSearch(Searcher):
         if math.exp(gain[chosen]) * self._scale < self.options.least_gain:
             return None
         t = unbent(self._scale * (self._shift + mean[chosen]), self._bend)
-        return tuple(self._pool[self._near[chosen]].tolist()), self._best * math.exp(t)
+        return tuple(self._pool[self._near[chosen]].tolist()), self._best * math.exp(t), "model"
 
     def _gains(self, posterior: Posterior, near: np.ndarray, x, y) -> tuple[np.ndarray, ...]:
         """Returns the logarithms of what candidates `near` may gain, and what they may read."""

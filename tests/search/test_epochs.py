@@ -15,10 +15,11 @@ from kt_lab.space import Integer, ParameterSpace, PowerOfTwo
 
 
 def grown(epochs, values, readings):
-    """Tells readings one by one; returns after how many an epoch ended."""
+    """Tells readings one by one; returns after how many an epoch ended, none by a descent."""
     ends = []
     for reading in readings:
         values.append(reading)
+        epochs.descended = True
         if epochs.ended(values):
             ends.append(len(values))
     return ends
