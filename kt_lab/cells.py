@@ -245,7 +245,7 @@ def from_launches(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndar
 def _timing_costs(frame: pd.DataFrame, landscapes: Mapping[str, str]) -> np.ndarray:
     """Returns what timing cost a row besides its launches and per launch, seconds, (2, rows)."""
     out, configs = np.ones((2, len(frame))), frame["config"].to_numpy()
-    first, twin = frame["first"].to_numpy(bool), frame["twin"].to_numpy(bool)
+    first, twin = (frame[name].to_numpy(bool, na_value=False) for name in ("first", "twin"))
     for landscape, visit, at in _replayed(frame, landscapes):
         costs = timing_costs_s(landscape, visit=visit)[:, configs[at]]
         out[:, at] = np.where(twin[at], 0, np.where(first[at], costs[0], costs[1])), costs[2]

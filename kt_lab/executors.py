@@ -9,7 +9,6 @@ import ast
 import hashlib
 import os
 import platform
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +37,8 @@ from kt_lab.search.peers.handoff import PeerSearcher
 _LOOK_S = 0.2  # how often a stop is looked for while runs go on
 _COUNT_S = 1.0  # how often a cluster is asked for its workers
 _LEAST = 16  # calls handed to a cluster without workers: an adaptive one starts them for these
+_AHEAD = 4  # calls per worker that a pool holds: other processes take of the rest
+_UNTOLD = 64  # workers of an executor that does not say how many it has
 _DEATHS = 3  # workers that a run may take with it; after the first one it is computed alone
 
 
@@ -247,6 +248,7 @@ def spread(
     """
     left, again, futures = iter(cells), deque(), {}
     deaths: Counter[int] = Counter()  # by id of the cell under way: options need not hash
+    usual = _AHEAD * (getattr(executor, "_max_workers", None) or _UNTOLD)
     try:
         while True:
             if stop():
@@ -254,7 +256,7 @@ def spread(
                 again.clear()
                 futures = {f: cell for f, cell in futures.items() if not f.cancel()}
             suspects = again or any(id(cell) in deaths for cell in futures.values())
-            most = 1 if suspects else getattr(executor, "window", sys.maxsize)
+            most = 1 if suspects else getattr(executor, "window", usual)
             drained = iter(lambda: again.popleft() if again else None, None)
             for cell in islice(chain(drained, left), max(0, most - len(futures))):
                 futures[_submit(executor, cell)] = cell

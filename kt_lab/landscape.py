@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kt_lab.errors import LandscapeError, UnrecordedConfig, did_you_mean
-from kt_lab.manifests import check_columns, read_manifest, recorded_rows, unreadable
+from kt_lab.manifests import check_columns, is_manifest, read_manifest, recorded_rows, unreadable
 from kt_lab.space import ParameterSpace
 from kt_lab.ticks import of_each, read_table, write_table
 from kt_lab.trial import OK, Config
@@ -276,11 +276,11 @@ def data_directory() -> Path:
 def landscapes(root: Path | None = None) -> list[LandscapeEntry]:
     """Lists the shipped landscapes by kernel, workload and GPU, REFERENCE_GPU first.
 
-    The JSON files in COMPILED are nobody's manifests.
+    The JSON files in COMPILED are nobody's manifests, nor are those without a table.
     """
     root = root or data_directory() / "landscapes"
     manifests = [path for path in sorted(root.glob("*/*/*.json")) if path.parts[-3] != COMPILED]
-    files = [(path, path.stat()) for path in manifests]
+    files = [(path, path.stat()) for path in manifests if is_manifest(path)]
     found = [_entry(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino)) for path, stat in files]
     return sorted(found, key=lambda e: (e.kernel, e.workload, e.gpu != REFERENCE_GPU, e.gpu))
 

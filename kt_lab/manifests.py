@@ -27,6 +27,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return found
 
 
+def is_manifest(path: Path) -> bool:
+    """Returns whether a JSON file is a landscape's: beside its table, or by what it says."""
+    return path.with_suffix(".parquet").exists() or b'"fingerprint"' in path.read_bytes()
+
+
 def unreadable(path: Path, error: Exception) -> LandscapeError:
     """Returns the error of a file that cannot be read."""
     return LandscapeError(

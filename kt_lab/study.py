@@ -166,14 +166,15 @@ def latency_table(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (workload, gpu), group in final.groupby(["workload", "gpu"], observed=True):
         landscape = load_landscape(str(workload), gpu=str(gpu))
-        manifest = landscape.manifest
+        manifest = landscape.manifest  # of another tuner or an older recording: not all is there
+        vendor = (manifest.get("baseline") or {}).get("samples_us") or [np.nan]
         default = landscape.latency_us[landscape.space.index(landscape.space.default)]
         row = {
             "workload": workload,
             "gpu": gpu,
-            "bytes_floor_us": manifest["bytes_floor_us"],
+            "bytes_floor_us": manifest.get("bytes_floor_us", np.nan),
             "optimum_us": landscape.optimum_us,
-            "vendor_us": float(np.median(manifest["baseline"]["samples_us"])),
+            "vendor_us": float(np.median(vendor)),
             "default_us": float(default),
         }
         ends = group["judged_us"].fillna(np.inf)  # a run that found nothing counts, too

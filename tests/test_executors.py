@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing, suppress
 from multiprocessing import get_context
 
 import pandas as pd
@@ -233,6 +233,26 @@ def test_a_run_that_kills_its_workers_is_named_and_the_others_are_kept(tmp_path)
     )
     assert len(calls) < 6, "what was computed before is not computed again"
     assert runs.groupby("seed").size().eq(20).all()
+
+
+class Silent(Executor):
+    """An executor of somebody else, which does not say how many workers it has."""
+
+    def __init__(self, workers):
+        self._inner = ThreadPoolExecutor(workers)
+
+    def submit(self, fn, *args):
+        return self._inner.submit(fn, *args)
+
+
+@pytest.mark.parametrize("made", [ThreadPoolExecutor, Silent])
+def test_a_pool_that_does_not_say_how_much_it_takes_leaves_runs_to_other_processes(made):
+    """What is handed over is claimed: with all of it, nobody else would have anything to do."""
+    taken, every = [], experiment(seeds=300, budget=Budget(trials=2)).cells()
+    left = (taken.append(cell) or cell for cell in every)
+    with closing(executors.spread(left, made(1), lambda: False)) as computed:
+        next(computed)
+    assert 1 < len(taken) < len(every)
 
 
 def test_a_pool_of_others_that_breaks_says_how_to_go_on(serial, tmp_path):

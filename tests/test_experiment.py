@@ -191,7 +191,7 @@ def test_an_interrupted_experiment_resumes_where_it_stopped(serial, tmp_path, mo
 
 
 @pytest.mark.parametrize("old", [0, 1])
-def test_a_journal_that_an_older_kt_lab_began_may_lack_columns(old, monkeypatch):
+def test_a_journal_that_an_older_kt_lab_began_may_lack_columns(old, monkeypatch, tmp_path):
     small = _experiment(searchers=["random"], seeds=1)
 
     def one(cell):
@@ -199,11 +199,13 @@ def test_a_journal_that_an_older_kt_lab_began_may_lack_columns(old, monkeypatch)
         return table.drop(columns="twin") if cell.workload == WORKLOADS[old] else table
 
     monkeypatch.setattr("kt_lab.experiment.run_cell", one)
-    runs = small.run()
+    runs = small.run(directory=tmp_path)
     lacking = runs["workload"] == WORKLOADS[old]
     assert runs["twin"].isna().equals(lacking)
     whole = _experiment(searchers=["random"], seeds=1).run(executor=ThreadPoolExecutor(1))
     assert _repeatable(runs[~lacking]).equals(_repeatable(whole[~lacking]))
+    stored = load_runs(tmp_path / "small.parquet", expect=small.facts())
+    pd.testing.assert_frame_equal(_repeatable(stored), _repeatable(runs), check_exact=True)
 
 
 def test_another_request_does_not_mix_with_stored_runs(tmp_path):

@@ -13,6 +13,7 @@ from kt_lab.formats.axes import space_of
 from kt_lab.formats.text import member, number, require
 from kt_lab.landscape import Landscape
 from kt_lab.runners.gpu.facts import gpu_slug
+from kt_lab.runners.replay import contention_factor
 from kt_lab.trial import OK, STATUSES
 
 OWN = "kt_lab"  # under this name, and names that begin with it, stands what only kt_lab reads
@@ -139,9 +140,12 @@ def named(text: Any) -> str:
 def records_of(landscape: Landscape) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
     """Returns a landscape's recorded configs, in order, each with its fields as in a cache.
 
-    Times are in milliseconds; a failed config has none.
+    Times are in milliseconds; a failed config has none. A compilation takes what replay charges
+    where nothing else compiles: no other tuner knows how many did when it was recorded.
     """
-    flush_us = float(landscape.manifest.get("flush_us") or 0.0)
+    told = landscape.manifest
+    flush_us, by_cpu = float(told.get("flush_us") or 0.0), told.get("compile_clock") == "cpu"
+    slower = contention_factor(None if by_cpu else told.get("contention"))
     configs = landscape.space.configs(
         landscape.space.enumerate()[landscape.table.index.to_numpy()]
     )
@@ -152,6 +156,9 @@ def records_of(landscape: Landscape) -> list[tuple[Mapping[str, Any], dict[str, 
         names = ("compile_s", "check_s", "timing_overhead_s", "failure_s")
         spent = {n: 0.0 if pd.isna(row[n]) else float(row[n]) for n in names}
         compile_s, check_s, overhead_s, failure_s = spent.values()
+        compile_s /= slower(row["compile_workers"])
+        if by_cpu and pd.notna(row["compile_cpu_s"]):
+            compile_s = float(row["compile_cpu_s"])
         launches_s = (samples.sum() + flush_us * len(samples)) * 1e-6
         good = row["status"] == OK
         there = (check_s, launches_s + overhead_s) if good else (0.0, failure_s)

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import json
-import math
 import os
 import reprlib
 import zlib
@@ -22,6 +21,9 @@ _SHOWN.maxstring = _SHOWN.maxother = 120
 def read_json(path: Path | str, *, closing: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads a JSON object, and what a manifest should say of its file.
 
+    NaN and Infinity are read: real files have them in fields that nobody here uses, such as what
+    an observer could not measure. `number` and `check_values` refuse them where they matter.
+
     Args:
         path: A file, gzipped or not, whatever its suffix.
         closing: What an interrupted writer did not get to write; tried if the text does not
@@ -32,7 +34,7 @@ def read_json(path: Path | str, *, closing: str = "") -> tuple[dict[str, Any], d
 
     Raises:
         LandscapeError: The file cannot be read, is no UTF-8, larger than 512 MiB unpacked, no
-            JSON object, nested too deeply, or holds NaN, Infinity or a name twice.
+            JSON object, nested too deeply, or holds a name twice.
     """
     path = Path(path)
     try:
@@ -44,9 +46,10 @@ def read_json(path: Path | str, *, closing: str = "") -> tuple[dict[str, Any], d
             raise ValueError(f"more than {_LARGEST:,} bytes")
         text = raw.decode("utf-8-sig")
         try:
-            found = _parse(text)
+            found = json.loads(text, object_pairs_hook=_distinct)
         except json.JSONDecodeError:
-            found, facts["closed"] = _parse(text.rstrip().removesuffix(",") + closing), False
+            text, facts["closed"] = text.rstrip().removesuffix(",") + closing, False
+            found = json.loads(text, object_pairs_hook=_distinct)
         if not isinstance(found, dict):
             raise ValueError(f"a {type(found).__name__} at the top")
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
@@ -55,18 +58,6 @@ def read_json(path: Path | str, *, closing: str = "") -> tuple[dict[str, Any], d
             f"{path.name}: {type(error).__name__}: {str(error)[:200]}; fetch or write it again"
         ) from None
     return found, facts
-
-
-def _parse(text: str) -> Any:
-    return json.loads(
-        text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_distinct
-    )
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(found := float(text)):
-        raise ValueError(f"{text[:80]}, which is no number")
-    return found
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

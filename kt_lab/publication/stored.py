@@ -14,6 +14,7 @@ from kt_lab.comparison import landscapes_of
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.experiment import load_runs
 from kt_lab.landscape import Landscape, data_directory, landscapes
+from kt_lab.origins import told
 from kt_lab.plots.captions import listed
 from kt_lab.store import read_table
 from kt_lab.studies import REFERENCE
@@ -75,13 +76,13 @@ class StoredStudy:
                 for each in made
                 if each["packages"].get(package)
             )
-        manifests = [each.manifest for each in self.landscapes]
-        first = [manifest["facts"][0] for manifest in manifests if manifest.get("facts")]
-        protocols = _distinct(manifest["protocol"]["name"] for manifest in manifests)
+        recorded = told(self.landscapes)["landscapes"]  # what a file does not tell is None
+        protocols = _distinct(each["protocol"] or "unknown" for each in recorded.values())
         machines = _distinct(
-            f"{facts['slug']} is {facts['gpu']} (driver {facts['sensors']['driver']}, "
-            f"Triton {facts['triton']})"
-            for facts in first
+            f"{name.rpartition(' on ')[2]} is {each['gpu']} "
+            f"(driver {each['driver'] or 'unknown'}, Triton {each['triton']})"
+            for name, each in recorded.items()
+            if each["triton"]
         )
         measured = f" {listed(machines)}." if machines else ""
         return (
@@ -149,9 +150,10 @@ def read_study(
     for part, facts in tables.items():
         own = each_runs[part].groupby("workload", observed=True)["gpu"].unique()
         for each in found:
-            told = facts["landscapes"].get(each.workload, each.manifest["sha256"])
+            known = facts["landscapes"]  # by what was asked for: a key, or a landscape's file
+            known = [known[each.workload]] if each.workload in known else known.values()
             alone = [*own.get(each.workload, ())] == [each.gpu]  # else it names one GPU's only
-            if alone and told != each.manifest["sha256"]:
+            if alone and each.manifest["sha256"] not in known:
                 raise StoreError(
                     f"{part} replayed another landscape of {each.workload} than the one in "
                     "data/landscapes; run the study again"

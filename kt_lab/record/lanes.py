@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kt_lab.errors import UsageError
+from kt_lab.kernels import subject
 from kt_lab.runners.gpu.facts import gpu_uuid
 from kt_lab.runners.gpu.lock import GpuLock
-from kt_lab.runners.workers import Workers
+from kt_lab.runners.workers import Outcome, Workers
 
 _SETUP_TIMEOUT_S = 300.0
 CONTROL = -1
@@ -27,12 +28,14 @@ class Lane:
         timing: Its timing process.
         queue: Readings to take.
         since: Readings since its last control; None before the first.
+        loaded: Workloads whose inputs its timing process has.
     """
 
     device: str
     timing: Workers
     queue: deque[Reading] = field(default_factory=deque)
     since: int | None = None
+    loaded: set[str] = field(default_factory=set)
 
     @property
     def busy(self) -> bool:
@@ -51,6 +54,19 @@ class Lane:
             return *control, CONTROL
         self.since = None if self.since is None else self.since + 1
         return self.queue.popleft()
+
+    def load(self, key: str) -> None:
+        """Loads a workload where that is not done: its first config would be charged for it."""
+        if key not in self.loaded:
+            ask(self.timing, {"do": "load", "subject": subject(key)})
+            self.loaded.add(key)
+
+    def took(self, outcome: Outcome) -> None:
+        """Notes whether the timing process is lost, or raises UsageError if no other starts."""
+        if not outcome.served:  # of no config, and so would be all that follow
+            answered(outcome)
+        if outcome.kind in ("timeout", "crashed"):
+            self.loaded.clear()
 
 
 @contextmanager
@@ -102,10 +118,21 @@ def locked(device: int, *, what: str) -> AbstractContextManager:
 def ask(timing: Workers, task: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the timing process' answer to a task that must not fail, or raises UsageError."""
     timing.submit("ask", dict(task), timeout_s=_SETUP_TIMEOUT_S)
-    _, outcome = timing.next()
+    return answered(timing.next()[1])
+
+
+def answered(outcome: Outcome, law: str = "timing process must reach a working GPU") -> Any:
+    """Returns the answer to a task that must not fail, or raises UsageError by this law."""
     if outcome.kind != "ok":
-        raise UsageError(
-            f"the timing process must reach a working GPU, got {outcome.kind}: "
-            f"{outcome.error}; see kt-lab doctor"
-        )
+        told = f"got {outcome.kind}: {outcome.error}; see kt-lab doctor, then run the same again"
+        raise UsageError(f"the {law}, {told}")
     return outcome.value
+
+
+def compiled(outcome: Outcome) -> dict[str, Any]:
+    """Returns what became of a compilation; raises UsageError if no compiler could start."""
+    if not outcome.served:
+        answered(outcome, "compile processes must start")
+    status = "compile_error" if outcome.kind == "error" else outcome.kind
+    costs = {"wall_s": outcome.seconds, "cpu_s": None}
+    return outcome.value or {"status": status, "error": outcome.error} | costs

@@ -17,9 +17,9 @@ import numpy as np
 
 from kt_lab.kernels import get_kernel, get_workload, subject
 from kt_lab.landscape import COMPILED
-from kt_lab.record.lanes import CONTROL, Lane, Reading, ask, lane_of, opened
+from kt_lab.record.lanes import CONTROL, Lane, Reading, ask, compiled, lane_of, opened
 from kt_lab.record.state import Progress, RecordOptions, State
-from kt_lab.record.table import assemble
+from kt_lab.record.table import assemble, require_own
 from kt_lab.runners.controls import require_one_kind
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
 from kt_lab.runners.gpu.planning import launches
@@ -65,7 +65,8 @@ class Recording:
         self._journal = Journal(self.directory / journal)
         self._state = State()
         for record in self._journal.records:
-            self._state.take(record)
+            if record.get("workload") in (None, *self.workloads):  # it may hold others' too
+                self._state.take(record)
         self._report = on_progress or (lambda _: None)
         self._began = self._phase_began = time.perf_counter()
         self._phase = ""
@@ -85,8 +86,8 @@ class Recording:
             target = {"arch": int(major) * 10 + int(minor), "nice": 5}
             with self._workers("compile", workers, target) as compiling:  # they start meanwhile
                 for lane in self._lanes:
-                    for key in self.workloads:  # or its first config would be charged for them
-                        ask(lane.timing, {"do": "load", "subject": subject(key)})
+                    for key in self.workloads:
+                        lane.load(key)
                 self._jobs = self._state.jobs = self._plan(facts["sms"])
                 self._first_visit(compiling, facts["sms"])
                 for visit in range(1, self.options.visits + 1):  # the last of disturbed ones
@@ -104,6 +105,7 @@ class Recording:
         found = {lane.device: ask(lane.timing, task) for lane in self._lanes}
         require_one_kind({device: facts["slug"] for device, facts in found.items()})
         first = next(iter(found.values()))
+        require_own(self._state, self.workloads, self.directory, self.options, first["slug"])
         self._write(self._state.about_to(self.workloads, first, self.options.protocol))
         for device, facts in found.items():
             self._write({"kind": "facts", "device": device, "facts": facts})
@@ -209,13 +211,7 @@ class Recording:
     def _take_compilation(self, specialisation: str, outcome: Outcome) -> int:
         """Journals a compilation and queues its first visits; returns how many it made moot."""
         if specialisation not in self._state.compiled:
-            facts = outcome.value or {
-                "status": outcome.kind if outcome.kind != "error" else "compile_error",
-                "error": outcome.error,
-                "wall_s": outcome.seconds,
-                "cpu_s": None,
-            }
-            record = {"kind": "compile", "specialisation": specialisation} | facts
+            record = {"kind": "compile", "specialisation": specialisation} | compiled(outcome)
             self._write(record | {"workers": outcome.active})
         pairs = self._jobs[specialisation]
         if self._state.compiled[specialisation]["status"] != "ok":
@@ -229,6 +225,7 @@ class Recording:
 
     def _submit_visit(self, lane: Lane, reading: Reading) -> None:
         key, at, visit = reading
+        lane.load(key)
         task = self._task(key, at) | {
             "do": "measure",
             "protocol": self.options.protocol,
@@ -243,23 +240,25 @@ class Recording:
     def _take_visit(self, lane: Lane, tag: Reading, outcome: Outcome) -> int:
         """Journals a reading; returns how many of those that were asked for it is."""
         key, at, visit = tag
+        lane.took(outcome)
         answer = outcome.value or {
             "status": {"error": "launch_error"}.get(outcome.kind, outcome.kind),
             "error": outcome.error,
             "seconds": outcome.seconds,
         }
-        record = {"kind": "visit", "workload": key, "config": at, "visit": visit}
-        if visit == CONTROL:
-            record = {"kind": "control", "workload": key, "config": at}
-        self._write(record | {"device": lane.device} | answer)
+        what = {"kind": "control"} if visit == CONTROL else {"kind": "visit", "visit": visit}
+        self._write(what | {"workload": key, "config": at, "device": lane.device} | answer)
         return visit != CONTROL
 
     # -- what is measured once ------------------------------------------------------------------
 
     def _recompile(self, compiling: Workers, sms: int, *, counts: set[int]) -> None:
         """Compiles some configs again at several worker counts, for the contention curve."""
-        good = sorted(s for s in self._jobs if self._state.compiled.get(s, {}).get("cpu_s"))
+        known = self._state.compiled
+        good = sorted(s for s in self._jobs if known.get(s, {}).get("status") == "ok")
         picked = np.random.default_rng(1).permutation(len(good))[: self.options.contention]
+        if not good:
+            return  # without a word: another workload of the journal may yet have a curve
         # A process' first compilations load half of Triton: they would pass for contention.
         for i in list(picked) * max(1, 3 * compiling.limit // len(picked)):
             self._submit_again(compiling, good[i], sms)
@@ -273,8 +272,7 @@ class Recording:
             done = 0
             while found := compiling.next():
                 specialisation, outcome = found
-                value = outcome.value or {}
-                facts = {"workers": workers, "active": outcome.active} | value
+                facts = {"workers": workers, "active": outcome.active} | compiled(outcome)
                 self._write({"kind": "contention", "specialisation": specialisation} | facts)
                 done += 1
                 self._progress(f"contention at {workers} workers", done, len(picked))

@@ -171,7 +171,7 @@ class State:
                 self.contention.append(record)
             case "recompiled":
                 self.recompiled = True
-            case "control":
+            case "control" if (record["workload"], record["config"]) == self.control:
                 self.controls.append(record)
             case "compare":
                 self.compared[record["workload"]] = record

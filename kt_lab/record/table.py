@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kt_lab.errors import UsageError
 from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.landscape import Landscape
+from kt_lab.manifests import read_manifest
 from kt_lab.provenance import kernel_source, provenance
 from kt_lab.runners.controls import drift
 from kt_lab.runners.gpu.protocols import get_protocol
@@ -45,6 +47,31 @@ def assemble(state: Any, workloads: Sequence[str], directory: Path, options: Any
     return paths
 
 
+def require_own(state: Any, workloads: Any, directory: Path, options: Any, gpu: str) -> None:
+    """Raises UsageError where `assemble` would replace what this journal does not give back.
+
+    Args:
+        state: Lookups over the journal as it was before this recording.
+        workloads: As for `assemble`, as are directory and options.
+        directory: Where landscapes may lie.
+        options: The RecordOptions.
+        gpu: The GPU's short name.
+    """
+    begun = [told["facts"] for told in state.facts[:1]]
+    for workload in map(get_workload, workloads):
+        path = directory / workload.kernel / gpu / f"{workload.name}.json"
+        there = read_manifest(path) if path.exists() else {}
+        size = get_kernel(workload.kernel).space(workload).size
+        own = begun and begun == (there.get("facts") or [])[:1]
+        kept = min(size, options.limit or size) if own else 0
+        if there.get("configs", 0) > kept:
+            raise UsageError(
+                "a recording must not replace another journal's landscape, nor one by a sample of "
+                f"it, got {path} with {there['configs']:,} configs, of which it would keep "
+                f"{kept:,}; record into another --directory, or move that landscape away"
+            )
+
+
 def _rows(state: Any, key: str, visits: int) -> list[dict[str, Any]] | None:
     """Returns one row per recorded config, or None while a visit is missing."""
     workload = get_workload(key)
@@ -56,21 +83,17 @@ def _rows(state: Any, key: str, visits: int) -> list[dict[str, Any]] | None:
         if compiled is None:
             return None
         readings = [first.get(at)] if compiled["status"] == "ok" else []
-        if readings and (readings[0] is None):
-            return None
-        if readings and readings[0]["status"] == "ok":
+        if readings and readings[0] and readings[0]["status"] == "ok":
             readings += [state.visits.get((key, at, v)) for v in range(1, visits)]
         if state.disturbed(key, at, visits):
             readings.append(state.visits.get((key, at, visits)))
         if any(r is None for r in readings):
             return None
-        values = dict(
-            zip([f"p_{n}" for n in space.names], space.enumerate()[at].tolist(), strict=True)
-        )
+        values = zip((f"p_{n}" for n in space.names), space.enumerate()[at].tolist(), strict=True)
         flush_us = state.facts[0]["facts"]["flush_us"]
         row = _row(specialisation, compiled, readings, flush_us, visits=visits)
         devices = "+".join(sorted({r["device"] for r in readings if r.get("device")}))
-        rows.append(values | row | {"grid": state.grids[key][at], "device": devices or None})
+        rows.append(dict(values) | row | {"grid": state.grids[key][at], "device": devices or None})
     return rows or None
 
 
@@ -164,7 +187,6 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
     compared = state.compared.get(key, {})
     protocol = get_protocol(options.protocol)
     space = kernel.space(workload)
-    floor_us = kernel.bytes_moved(workload) / facts["copy_bytes_per_s"] * 1e6
     return {
         "kernel": kernel.name,
         "workload": key,
@@ -180,7 +202,7 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
         "repetitions": [options.fewest, options.repetitions],
         "bytes_moved": kernel.bytes_moved(workload),
         "flops": kernel.flops(workload),
-        "bytes_floor_us": floor_us,
+        "bytes_floor_us": kernel.bytes_moved(workload) / facts["copy_bytes_per_s"] * 1e6,
         "flush_us": facts["flush_us"],
         "timer_floor_us": facts["timer_floor_us"],
         "contention": contention,

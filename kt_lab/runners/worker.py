@@ -14,6 +14,7 @@ from kt_lab.runners.zygote import Process
 
 STARTUP_S = 180.0  # importing torch and triton on a cold, busy disk
 REAP_S = 10.0  # how long a killed process may take to die before nobody waits for it
+_UNSERVED = "unserved"  # on the pipe: the service could not be made
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Outcome:
         error: The exception, or how the process ended, in one line.
         seconds: Wall-clock seconds from when a worker took the task up to the end.
         active: How many tasks were running when this one was taken up, itself included.
+        served: Whether there was a service to take it up; if not, it says nothing of the task.
     """
 
     kind: str
@@ -33,6 +35,7 @@ class Outcome:
     error: str = ""
     seconds: float = 0.0
     active: int = 1
+    served: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,9 @@ class Worker:
 
     def finish(self, kind: str, value: Any = None, error: str = "") -> Outcome:
         """Returns the outcome of a task that ends now."""
-        return Outcome(kind, value, error, time.perf_counter() - self.started, self._active)
+        seconds, served = time.perf_counter() - self.started, self.ready and kind != _UNSERVED
+        kind = "error" if kind == _UNSERVED else kind
+        return Outcome(kind, value, error, seconds, self._active, served)
 
     def lose(self, kind: str, error: str = "") -> None:
         """Kills the process; its outcome waits for how it ended."""
@@ -131,15 +136,17 @@ def serve(
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     module, _, name = service.partition(":")
+    failed = b""  # instead of every answer
     try:
         handle = getattr(importlib.import_module(module), name)(**pickle.loads(settings))
     except Exception as error:
         logging.getLogger(__name__).debug("a worker could not start", exc_info=True)
-        handle = _failing(named(error))
+        told = f"RuntimeError: the worker's service could not start: {named(error)}"
+        failed = pickle.dumps((_UNSERVED, None, told))
     pipe.send(("ready", time.perf_counter() - asked, ""))
     while True:
         data = pipe.recv_bytes()
-        pipe.send_bytes(_answer(handle, data))
+        pipe.send_bytes(failed or _answer(handle, data))
 
 
 def _answer(handle: Any, data: bytes) -> bytes:
@@ -153,10 +160,3 @@ def _answer(handle: Any, data: bytes) -> bytes:
         return pickle.dumps(answer)
     except Exception as error:
         return pickle.dumps(("error", None, f"the answer cannot be pickled: {named(error)}"))
-
-
-def _failing(reason: str):
-    def handle(_):
-        raise RuntimeError(f"the worker's service could not start: {reason}")
-
-    return handle

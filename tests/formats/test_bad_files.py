@@ -4,6 +4,7 @@ import contextlib
 import copy
 import gzip
 import json
+import math
 import random
 import sys
 
@@ -33,9 +34,7 @@ def _own(path, name):
         (b"\xff\xfe{}", "UnicodeDecodeError"),
         (gzip.compress(json.dumps(hub()).encode())[:-20], "EOFError"),
         (b"\x1f\x8bnonsense", "one JSON object"),
-        (b'{"cache": NaN}', "NaN"),
-        (b'{"cache": -Infinity}', "-Infinity"),
-        (b'{"cache": 1e999}', "1e999"),
+        (b'{"cache": NaN}', "must"),
         (b'{"cache": {"a": 1, "a": 2}}', "'a' 2 times"),
         (b'{"cache": ' + b"[" * 10**6 + b"]" * 10**6 + b"}", "RecursionError"),
         (b'{"cache": ' + b"9" * 5000 + b"}", "ValueError"),
@@ -98,6 +97,11 @@ def _set(data, *path):
         (("cache", KEY, "times", [0.0]), "times \\(ms\\) must be a number in 1e-09"),
         (("cache", KEY, "times", ["1.0"]), "times \\(ms\\)"),
         (("cache", KEY, "times", [10**400]), "times \\(ms\\)"),
+        (("cache", KEY, "times", [math.nan]), "times \\(ms\\) must be a number in 1e-09"),
+        (("cache", KEY, "times", [math.inf]), "times \\(ms\\)"),
+        (("cache", KEY, "compile_time", math.nan), "compile_time \\(ms\\) must be"),
+        (("cache", KEY, "block_size_x", math.nan), "below 2\\*\\*53"),
+        (("tune_params", "block_size_y", [1, 2, math.inf]), "below 2\\*\\*53"),
         (("cache", KEY, "compile_time", -1), "compile_time \\(ms\\) must be"),
         (("cache", KEY, "kt_lab_status", "fast"), "status must be one of"),
         (("cache", KEY, "kt_lab_status", ["ok"]), "status must be one of"),
@@ -129,6 +133,9 @@ def test_a_cache_that_breaks_a_law_is_refused_with_it(tmp_path, change, law):
         (("results", 0, "times", None), "times must be an object"),
         (("results", 0, "times", "runtimes", {}), "runtimes must be a list"),
         (("results", 0, "times", "runtimes", [-1]), "runtimes must be a number"),
+        (("results", 0, "times", "runtimes", [math.nan]), "runtimes must be a number"),
+        (("results", 0, "configuration", "block_size_x", -math.inf), "below 2\\*\\*53"),
+        (("results", 0, "measurements", 0, "value", math.nan), "time must be a number"),
         (("results", 0, "times", "compilation", "1"), "compilation must be a number"),
         (("results", 0, "measurements", [7]), "name must be a string"),
         (("results", 0, "measurements", 0, "value", 10**400), "time must be a number"),
@@ -155,7 +162,8 @@ def test_t4_of_another_objective_than_time_is_refused(tmp_path):
 
 def _spoil(data, rng):
     """Replaces, removes or doubles one thing, somewhere."""
-    odd = [None, True, -1, 0, 10**400, 0.5, "", "ok", "\ud800", "a,b", [], {}, [[]], {"x": []}]
+    odd = [None, True, -1, 0, 10**400, math.nan, 0.5, "", "ok", "\ud800", "a,b"]
+    odd += [[], {}, [[]], {"x": []}]
     here = data
     while True:
         places = list(here) if isinstance(here, dict) else list(range(len(here)))

@@ -14,7 +14,9 @@ from kt_lab.cli import main
 from kt_lab.errors import LandscapeError
 from kt_lab.formats import read_cache, read_t4, write_cache, write_t4
 from kt_lab.landscape import Landscape
+from kt_lab.runners.replay import ReplayRunner
 from kt_lab.space import Integer, ParameterSpace
+from kt_lab.trial import Proposal
 from tests.formats.files import assert_same_readings, hub, write
 from tests.runners.tables import make_landscape
 
@@ -43,7 +45,7 @@ def test_a_recorded_landscape_comes_back_sample_by_sample(
 @pytest.mark.parametrize(("write_it", "read_it"), FORMATS)
 def test_every_status_comes_back_with_its_error_and_its_cost(tmp_path, write_it, read_it):
     statuses = ("crashed", "timeout", "censored", "invalid", "launch_error")
-    before = make_landscape()
+    before = make_landscape(contention=None)
     for at, status in zip((10, 11, 12, 13, 14), statuses, strict=True):
         before.table.at[at, "status"] = status
         before.table.at[at, "error"] = f"E: {status}"
@@ -58,6 +60,18 @@ def test_every_status_comes_back_with_its_error_and_its_cost(tmp_path, write_it,
         ours, theirs = (x.column(name).astype(float)[failed] for x in (before, after))
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert_same_readings(after, read_it(write_it(after, tmp_path / "again.json")))
+
+
+@pytest.mark.parametrize("clock", ["cpu", "wall"])
+@pytest.mark.parametrize(("write_it", "read_it"), FORMATS)
+def test_a_compilation_costs_what_replay_charges_for_it(tmp_path, write_it, read_it, clock):
+    before = make_landscape(compile_clock=clock)
+    charged = []
+    for landscape in (before, read_it(write_it(before, tmp_path / "toy.json"))):
+        runner = ReplayRunner(landscape, seed=0)
+        runner.submit([Proposal(0, before.best)])
+        charged.append(runner.next()[1].compile_s)
+    assert charged == pytest.approx([{"cpu": 0.9, "wall": 0.4}[clock]] * 2)
 
 
 @pytest.mark.parametrize(("write_it", "read_it"), FORMATS)
@@ -78,7 +92,7 @@ def test_t4_obeys_its_schema_and_tells_failures(tmp_path, recorded):
     assert found["metadata"]["timeunit"] == "milliseconds"
     invalid = [r["invalidity"] for r in found["results"]]
     assert (invalid.count("correct"), invalid.count("runtime")) == (1458, 39)
-    toy = write_t4(make_landscape(), tmp_path / "toy.json", metadata={"who": "me"})
+    toy = write_t4(make_landscape(contention=None), tmp_path / "toy.json", metadata={"who": "me"})
     found = json.loads(toy.read_text())
     jsonschema.validate(found, schema)
     by_status = {r["invalidity"]: r for r in found["results"]}

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,20 @@ def test_latency_is_the_median_of_the_repeats_or_the_published_time(tmp_path):
     assert mean.latency_us[at] > 1.2 * median.latency_us[at]  # the cold first launch
     assert median.manifest["protocol"]["name"] == "kernel-tuner-cache/times"
     assert mean.manifest["protocol"]["name"] == "kernel-tuner-cache/time"
+
+
+@pytest.mark.parametrize(("read", "made"), [(read_cache, hub), (read_t4, t4)])
+def test_what_an_observer_could_not_measure_is_passed_over(tmp_path, read, made):
+    data = made()
+    whole = read(write(tmp_path / "a.json", data))
+    for at, value in enumerate((math.nan, -math.inf)):
+        if made is hub:
+            data["cache"]["16,1,0,15"] |= {"gr_voltage": value, "core_activity": [value]}
+        else:
+            data["results"][at]["measurements"].append({"name": "gr_voltage", "value": value})
+    spoiled = read(write(tmp_path / "a.json", data))
+    assert_same_readings(whole, spoiled)
+    assert spoiled.save(tmp_path / "saved").exists()
 
 
 def test_a_config_without_repeats_has_its_time(tmp_path):

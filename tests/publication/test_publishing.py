@@ -11,12 +11,20 @@ import pandas as pd
 import pytest
 
 from kt_lab.budget import Budget
+from kt_lab.capture.autotune import Recording, Timing
+from kt_lab.cells import recorded
 from kt_lab.cli import main
+from kt_lab.datasheet import datasheet, markdown
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.experiment import Experiment
+from kt_lab.formats import read_cache
 from kt_lab.landscape import landscapes
 from kt_lab.publication import FIGURES, TABLES, publish, read_study
+from kt_lab.publication.stored import sha256
 from kt_lab.study import latency_table
+from kt_lab.trial import Config
+from tests.formats.files import hub, write
+from tests.runners.tables import make_landscape
 
 DRAWN = [name for name in FIGURES if name != "anatomy"]  # no searcher of the study predicts
 
@@ -144,6 +152,71 @@ def test_a_study_without_its_landscapes_is_refused(stored, tmp_path, monkeypatch
     (tmp_path / "runs").symlink_to(stored / "runs")
     with pytest.raises((StoreError, UsageError), match=r"softmax/4096x640|int4_gemm"):
         read_study("tiny")
+
+
+def _save(landscape, data):
+    name = landscape.workload.partition("/")[2]
+    return landscape.save(data / "landscapes" / landscape.kernel / landscape.gpu / name)
+
+
+def test_runs_of_a_landscapes_file_are_not_published_with_another_landscape(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    monkeypatch.setenv("KT_LAB_DATA", str(data))
+    own = make_landscape().save(tmp_path / "own")
+    study = Experiment("own", [str(own)], ("pattern", "random"), 2, Budget(trials=8))
+    study.run(directory=data / "runs" / "own")
+    other = make_landscape()
+    other.table["check_s"] = 0.003
+    _save(other, data)
+    recorded.cache_clear()
+    with pytest.raises(StoreError, match="own replayed another landscape of toy/16 than"):
+        read_study("own")
+    _save(make_landscape(), data)
+    recorded.cache_clear()
+    (replayed,) = read_study("own").landscapes
+    assert replayed.manifest["sha256"] == sha256(own)
+
+
+def _imported(folder):
+    return read_cache(write(folder / "A100.json", hub()))
+
+
+def _captured(_):
+    timings = [
+        Timing(Config(BLOCK=block, num_warps=warps), *[block * warps * f for f in (1, 2, 3)], "ok")
+        for block in (16, 32, 64)
+        for warps in (1, 2, 4)
+    ]
+    facts = {"gpu": "NVIDIA H200", "triton": "3.5.0"}
+    return Recording("mine", (512,), timings, timings[0].config, 1.0, False, facts).landscape()
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (_imported, "timing protocol kernel-tuner-cache/times."),
+        (_captured, "h200 is NVIDIA H200 (driver unknown, Triton 3.5.0)."),
+    ],
+)
+def test_a_study_of_what_others_measured_is_published_with_what_they_tell(
+    tmp_path, monkeypatch, made, said
+):
+    data = tmp_path / "data"
+    monkeypatch.setenv("KT_LAB_DATA", str(data))
+    landscape = made(tmp_path)
+    _save(landscape, data)
+    budget = Budget(trials=8)
+    study = Experiment("theirs", [landscape.workload], ("pattern", "random"), 2, budget)
+    study.run(directory=data / "runs" / "theirs")
+    written = publish("theirs", directory=tmp_path / "out", only=["convergence", *TABLES])
+    assert said in json.loads(written["table_latencies"]["json"].read_text())["caption"]
+    row = pd.read_csv(written["table_latencies"]["csv"]).iloc[0]
+    assert row[["bytes_floor_us", "vendor_us"]].isna().all()
+    assert row["optimum_us"] == pytest.approx(landscape.optimum_us)
+    (told,) = datasheet().to_dict("records")
+    assert told["optimum_us"] == landscape.optimum_us
+    assert pd.isna([told[n] for n in ("bound", "vendor", "vendor_us", "share_of_roofline")]).all()
+    assert landscape.workload in markdown(datasheet())
 
 
 @pytest.mark.usefixtures("data")

@@ -4,6 +4,7 @@ import hashlib
 import os
 import signal
 import time
+from pathlib import Path
 
 LATE = 1.5
 SLOWER = {"GPU-b": 1.25}  # a card that is not like the others
@@ -30,8 +31,46 @@ def _compile(task):
     }
 
 
+def failing_service(**settings):  # noqa: ARG001
+    return os.kill  # which no task suits
+
+
+def no_compiler(**settings):  # noqa: ARG001
+    raise OSError("no compiler here")
+
+
 def no_gpu(*, device):
     raise OSError(f"no GPU {device} here")
+
+
+def lost_gpu(*, device):
+    """As `timing_service`, until the tenth reading takes the GPU with it, for good."""
+    gone, readings = Path(os.environ["TRITON_CACHE_DIR"]).parent / "gone", []
+    if gone.read_text():
+        raise OSError(f"GPU {device} is lost")
+
+    def handle(task):
+        readings.extend([task] if task["do"] == "measure" else [])
+        if len(readings) == 10:
+            gone.write_text("since the tenth reading")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return _time(task)
+
+    return handle
+
+
+def cold_service(*, device):  # noqa: ARG001
+    """As `timing_service`, but it tells of configs that come before their workload is loaded."""
+    loaded = set()
+
+    def handle(task):
+        if task["do"] == "load":
+            loaded.add(task["subject"])
+        elif task["do"] == "measure" and task["subject"] not in loaded:
+            return {"status": "launch_error", "error": "cold", "seconds": 0.01}
+        return _time(task)
+
+    return handle
 
 
 def timing_service(*, device):  # noqa: ARG001

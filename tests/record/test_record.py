@@ -12,6 +12,8 @@ import pytest
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.record import Recording, RecordOptions, fit_contention, state
+from kt_lab.record.lanes import Lane
+from kt_lab.runners.workers import Outcome
 from kt_lab.store import read_journal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,13 +29,15 @@ OPTIONS = RecordOptions(limit=60, compile_workers=2, contention=5)
 def recording(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def make(options=OPTIONS, on_progress=None):
+    def make(options=OPTIONS, on_progress=None, workloads=WORKLOADS, journal="", **services):
+        fakes = {name: f"tests.record.fake_gpu:{fake}" for name, fake in services.items()}
         return Recording(
-            WORKLOADS,
+            workloads,
             directory=tmp_path,
             options=options,
             on_progress=on_progress,
-            services=SERVICES,
+            services=SERVICES | fakes,
+            journal=journal or "journal.jsonl",
         )
 
     return make
@@ -163,3 +167,86 @@ def test_a_contention_curve_that_was_cut_off_is_measured_anew(recording):
     told = Landscape.load(recording().run()[0]).manifest["contention"]
     assert told["configs"] == 5
     assert len(told["factors"]) >= 2
+
+
+def kinds(folder, kind):
+    return [r for r in read_journal(folder / "journal.jsonl") if r["kind"] == kind]
+
+
+def test_a_gpu_that_is_lost_stops_the_recording_and_is_no_failure_of_the_configs(
+    recording, tmp_path
+):
+    (tmp_path / "gone").touch()
+    with pytest.raises(UsageError, match=r"working GPU, got error: .*GPU 0 is lost; see kt-lab"):
+        recording(timing="lost_gpu").run()
+    told = [r["status"] for r in kinds(tmp_path, "visit")]
+    assert told[-1] == "crashed", "the tenth reading, which may have been the cause"
+    assert set(told) <= {"ok", "wrong_result", "crashed"}
+    assert len(recording().run()) == 2, "run again, it goes on with all the others"
+    assert {r["status"] for r in kinds(tmp_path, "visit")} <= {"ok", "wrong_result", "crashed"}
+
+
+def test_a_timing_process_without_a_service_is_no_failure_of_the_config(recording, tmp_path):
+    made = recording()
+    lane = Lane("GPU-a", timing=None)
+    unserved = Outcome("error", None, "the service could not start", served=False)
+    with pytest.raises(UsageError, match="working GPU, got error: the service could not start"):
+        made._take_visit(lane, (WORKLOADS[0], 0, 0), unserved)
+    assert not kinds(tmp_path, "visit")
+
+
+def test_compilers_that_do_not_start_stop_the_recording(recording, tmp_path):
+    with pytest.raises(UsageError, match=r"compile processes must start, got .*no compiler here"):
+        recording(compile="no_compiler").run()
+    assert not kinds(tmp_path, "compile")
+
+
+def test_the_contention_curve_is_of_what_compiles(recording, tmp_path):
+    recording(replace(OPTIONS, limit=30, contention=99)).run()
+    assert {r["status"] for r in kinds(tmp_path, "compile")} == {"ok", "compile_error"}
+    assert {r["status"] for r in kinds(tmp_path, "contention")} == {"ok"}
+
+
+def test_a_space_in_which_nothing_compiles_is_recorded_as_such(recording, tmp_path):
+    for path in recording(compile="failing_service").run():
+        assert set(Landscape.load(path).table["status"]) == {"compile_error"}
+    assert not kinds(tmp_path, "recompiled"), "what compiles later has its curve measured"
+
+
+def test_a_process_that_takes_the_place_of_a_lost_one_is_warmed_up_first(recording, tmp_path):
+    recording(timing="cold_service", options=replace(OPTIONS, limit=200, contention=0)).run()
+    told = [r["status"] for r in kinds(tmp_path, "visit")]
+    assert "crashed" in told
+    assert set(told) == {"ok", "wrong_result", "crashed"}
+
+
+def test_a_journal_may_go_on_with_another_workload(recording):
+    recording(workloads=WORKLOADS[:1]).run()
+    (path,) = recording(workloads=WORKLOADS[1:]).run()
+    told = Landscape.load(path).manifest["control"]
+    assert told["workload"] == WORKLOADS[1], "what is not asked for is neither loaded nor timed"
+    assert sum(row["readings"] for row in told["devices"].values()) > 0
+    both = recording().run()
+    assert [Landscape.load(p).workload for p in both] == [*WORKLOADS]
+    assert Landscape.load(both[0]).manifest["control"]["workload"] == WORKLOADS[0]
+
+
+def test_a_landscape_of_another_journal_is_not_replaced(recording, tmp_path):
+    small = replace(OPTIONS, limit=20, contention=0)
+    path, _ = recording(small).run()
+    before = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"4096x640\.json with 20 configs, .* keep 0;"):
+            recording(small, journal="other.jsonl").run()
+    assert not (tmp_path / "other.jsonl").exists(), "refused before anything is measured"
+    assert path.read_bytes() == before
+
+
+def test_a_landscape_is_not_replaced_by_a_sample_of_it_but_by_more(recording):
+    small, large = (replace(OPTIONS, limit=n, contention=0) for n in (20, 30))
+    path, _ = recording(small).run()
+    assert recording(large).run()[0] == path
+    assert len(Landscape.load(path).table) == 30
+    with pytest.raises(UsageError, match=r"with 30 configs, .* keep 20; .* another --directory"):
+        recording(small).run()
+    assert len(Landscape.load(path).table) == 30

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kt_lab.errors import LandscapeError
-from kt_lab.landscape import Landscape, load_landscape
+from kt_lab.landscape import Landscape, landscapes, load_landscape
 from tests.runners.tables import make_landscape
 
 
@@ -80,6 +80,21 @@ def test_a_dot_in_a_name_is_part_of_it(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir())[::2] == ["run-1.1.json", "run-1.2.json"]
     for name in ("run-1.1", "run-1.1.parquet", "run-1.1.json"):
         assert Landscape.load(tmp_path / name).workload == "toy/16"
+
+
+@pytest.mark.parametrize("foreign", ["[1, 2]", "no JSON", '{"kernel": "notes"}'])
+def test_a_foreign_file_among_the_landscapes_hides_none_of_them(tmp_path, foreign):
+    path = make_landscape().save(tmp_path / "toy" / "test" / "16")
+    (path.parent / "notes.json").write_text(foreign)
+    assert [entry.path for entry in landscapes(tmp_path)] == [path]
+
+
+def test_a_landscape_that_lost_its_table_is_listed_so_that_loading_it_says_so(tmp_path):
+    path = make_landscape().save(tmp_path / "toy" / "test" / "16")
+    path.unlink()
+    (entry,) = landscapes(tmp_path)
+    with pytest.raises(LandscapeError, match=r"got 16\.parquet: FileNotFoundError"):
+        Landscape.load(entry.path)
 
 
 @pytest.mark.parametrize(

@@ -365,6 +365,7 @@ def test_a_service_that_cannot_be_made_is_the_error_of_every_task(service, error
         for outcome in collect(workers).values():
             assert outcome.kind == "error"
             assert outcome.error == f"RuntimeError: the worker's service could not start: {error}"
+            assert not outcome.served, "it says nothing of the task"
 
 
 def test_a_service_that_kills_its_process_ends_every_task_and_is_not_tried_for_ever(
@@ -380,6 +381,7 @@ def test_a_service_that_kills_its_process_ends_every_task_and_is_not_tried_for_e
         assert {outcome.error for outcome in found.values()} == {
             "the process ended with exit code 7, before the service was ready"
         }
+        assert not any(outcome.served for outcome in found.values())
         assert workers.poll() == []
         assert len(os.listdir(tmp_path)) < 15
 
