@@ -1,10 +1,11 @@
 """From workloads to stored, guarded decisions, and from these to a table of configs.
 
-`tune_guarded` is the one call: a space that is gated on the architecture, a search or every
-config of a short list, a guarded pick per workload, confirmed again in another process, stored.
+`tune_guarded` is the one call: a space, gated where it was published by architecture, a search or
+every config of a short list, a guarded pick per workload, confirmed again in another process,
+stored.
 `stored_dispatch` is the other: the table from key to config of what was decided for this GPU;
-a decision of another kernel source, architecture, Triton or driver is refused, and whatever was
-never decided uses the kernel's own config.
+a decision of another kernel source, architecture, Triton or driver is refused, as is one that was
+never confirmed, and whatever was never decided uses the kernel's own config.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +26,8 @@ from kt_lab.kernels.moe_spaces import PUBLISHED, space_for
 from kt_lab.keys import Dispatch, Key
 from kt_lab.live import winner_of
 from kt_lab.many import tune_many
-from kt_lab.provenance import kernel_source, provenance
-from kt_lab.runners.gpu.facts import gpu_arch, gpu_name, gpu_slug, read_sensors
+from kt_lab.provenance import kernel_source
+from kt_lab.runners.gpu.facts import gpu_arch, gpu_name, gpu_slug, read_sensors, triton_version
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.space import ParameterSpace
@@ -35,7 +36,6 @@ from kt_lab.tune import tune
 from kt_lab.workload import Kernel, Workload
 
 BUDGET = Budget(trials=200)
-_WRITTEN_FOR = "sm_90"  # what spaces without a published list were written for
 
 
 def gated_space(workload: Workload, *, arch: str, name: str = "wide") -> ParameterSpace:
@@ -43,10 +43,11 @@ def gated_space(workload: Workload, *, arch: str, name: str = "wide") -> Paramet
 
     Args:
         workload: Of any registered kernel.
-        arch: As its vendor's compiler calls it ("sm_90"). On one that is not known there is
-            nothing to tune: the space holds the kernel's own config alone.
+        arch: As its vendor's compiler calls it ("sm_90"); empty: unknown. Where that is so, or a
+            kernel's spaces were published for other architectures only, there is nothing to tune:
+            the space holds the kernel's own config alone.
         name: A published space of `kt_lab.kernels.moe_spaces`, with the kernel's own config;
-            "wide": the kernel's whole space.
+            "wide": the kernel's whole space; "original": the kernel's own config.
     """
     whole = get_kernel(workload.kernel).space(workload)
     own = whole.rows([whole.default])
@@ -55,7 +56,7 @@ def gated_space(workload: Workload, *, arch: str, name: str = "wide") -> Paramet
         return whole.only(np.vstack([own, found.enumerate()]))
     if name not in ("wide", "original"):
         space_for(workload, arch=arch, name=name)  # says what there is
-    return whole if (name, arch) == ("wide", _WRITTEN_FOR) else whole.only(own)
+    return whole if arch and name == "wide" else whole.only(own)
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def here(kernel: Kernel | str, *, device: int = 0) -> dict[str, str | None]:
         "kernel_source": kernel_source(get_kernel(kernel) if isinstance(kernel, str) else kernel),
         "gpu": gpu_slug(name) if name else None,
         "arch": gpu_arch(device),
-        "triton": provenance()["packages"]["triton"],
+        "triton": triton_version(),
         "driver": read_sensors(device)["driver"],
     }
 
@@ -273,6 +274,7 @@ def stored_dispatch(
     """Returns the table from key to config of what was decided for a kernel on this GPU.
 
     Whatever is not in it, another shape or another GPU, uses the default: nothing is tuned here.
+    A decision that `kt_lab.tune_live` stored serves as well, once it was confirmed.
 
     Args:
         kernel: The kernel, or its registered name.
@@ -282,7 +284,8 @@ def stored_dispatch(
             own that has no source file, all of it.
 
     Raises:
-        StoreError: A decision is stale; it is named, with what changed.
+        StoreError: A decision is stale, or was stored by a run that ended before its confirmation;
+            it is named, with what changed.
     """
     now = now if len(now) == len(_BOUND) else here(kernel) | now
     name = kernel if isinstance(kernel, str) else kernel.name
@@ -291,6 +294,13 @@ def stored_dispatch(
         for at, gpu, _ in winners(directory)
         if at.partition("/")[0] == name and gpu == now["gpu"]
     ]
+    for winner in found:
+        if winner.config != winner.default and winner.p_best is None:
+            raise StoreError(
+                "a config must be confirmed on fresh readings to replace the default, got the "
+                f"winner of {winner.key} on {winner.gpu} from a run that ended before that; "
+                f"kt-lab tune {winner.key} goes on where the search ended, and confirms"
+            )
     extents = dict.fromkeys(n for winner in found for n in winner.extents)
     return Dispatch.of_winners(key or Key((*extents, "dtype")), found)
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kt_lab.errors import KtLabError
 
@@ -52,7 +52,10 @@ class Check:
 
 def diagnose() -> list[Check]:
     """Checks Python, packages, GPU, compiler, browser and recorded landscapes; never raises."""
-    checks = [_python(), *_packages(), *_landscapes(), _gpu(), *_tools()]
+    packages, gpu = _packages(), _gpu()
+    if gpu.ok:
+        packages = map(_for_gpu, packages)
+    checks = [_python(), *packages, *_landscapes(), gpu, *_tools()]
     order = list(_PURPOSES.values())
     known = {purpose: place for place, purpose in enumerate(order)}
     return sorted(checks, key=lambda check: known.get(check.purpose, len(order)))
@@ -93,6 +96,15 @@ def _package(name: str, wanted: str, extra: str) -> Check:
     if satisfies(found, wanted):
         return Check(name, _PURPOSES[extra], True, found)
     return Check(name, _PURPOSES[extra], absent, f"{found}, but kt_lab needs {wanted}", fix)
+
+
+def _for_gpu(check: Check) -> Check:
+    """A torch that was built without CUDA is fit for CPU programs, but not for the GPU here."""
+    built = (check.name, check.purpose, (check.found or "")[-4:])
+    if built != ("torch", _MEASURING, "+cpu"):
+        return check
+    fix = 'pip uninstall -y torch && pip install -c requirements.lock -e ".[gpu]"'
+    return replace(check, ok=None, found=f"{check.found}, built without CUDA", fix=fix)
 
 
 def satisfies(version: str, wanted: str) -> bool:

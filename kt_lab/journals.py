@@ -26,7 +26,8 @@ def journaled(
 ) -> JournaledRunner:
     """Returns an open live runner with the journal of one search: no measurement of it is lost.
 
-    The same search on the same space goes on where an earlier part of it ended.
+    The same search on the same space goes on where an earlier part of it ended. A captured kernel
+    that was edited, its space and its tolerances included, is searched anew, in another journal.
 
     Args:
         runner: `GpuRunner`, or one that was lent; closed with what is returned.
@@ -42,7 +43,9 @@ def journaled(
     """
     facts = live_facts(runner, searcher=searcher, options=options, seed=seed, known=known)
     path = journal_path(data_directory() if directory is None else Path(directory), facts)
-    if facts["space"] != runner.kernel.space(runner.workload).fingerprint:
+    if runner.kernel.device.endswith(".py"):
+        path = path.with_stem(f"{path.stem}-of{facts['kernel_source'][:6]}{facts['space'][:6]}")
+    elif facts["space"] != runner.kernel.space(runner.workload).fingerprint:
         path = path.with_stem(f"{path.stem}-space{facts['space'][:8]}")
     if not resume and path.exists():
         path.replace(path.with_suffix(f".{path.stat().st_mtime_ns}.jsonl"))

@@ -18,7 +18,7 @@ from kt_lab.runners.journaled import JournaledRunner
 from kt_lab.runners.lent import LentRunner
 from kt_lab.runners.several import SeveralRunner
 from kt_lab.search import make_searcher
-from kt_lab.trial import OK, Config, History, Proposal, Trial
+from kt_lab.trial import CENSORED, OK, Config, History, Proposal, Trial
 from kt_lab.tune import tune
 from kt_lab.workload import Kernel, Workload
 
@@ -114,18 +114,7 @@ def tune_live(
 
 
 def _tuned(
-    runner: GpuRunner,
-    *,
-    searcher,
-    options,
-    budget,
-    seed,
-    finalists,
-    rule,
-    prior,
-    root,
-    resume,
-    on_trial,
+    runner, *, searcher, options, budget, seed, finalists, rule, prior, root, resume, on_trial
 ) -> LiveResult:
     lent = LentRunner(runner)
     about = {"searcher": searcher, "options": options, "seed": seed}
@@ -211,6 +200,9 @@ def confirm_found(
         elapsed_s: Seconds of the search.
     """
     facts, began = live_facts(runner, searcher=searcher, options=options, seed=seed), runner.now
+    # Another process may have measured: what was wrong there must not win, and how long a launch
+    # takes says how long a race may.
+    runner.recall([(trial.proposal, trial.measurement) for trial in history])
     confirmation, apparent = _confirm(runner, runner, history, finalists, rule)
     runner.sense()
     spent_s = elapsed_s + runner.now - began
@@ -251,9 +243,14 @@ def _confirm(
 
 
 def best_launches(history: History, count: int) -> list[Config]:
-    """Returns the configs with the lowest readings, one of those with identical launches."""
+    """Returns the configs with the lowest readings, one of those with identical launches.
+
+    One that failed when it was measured last is not among them.
+    """
     kept: dict[Any, Config] = {}
-    for trial in sorted(history.readings.values(), key=lambda t: (t.latency_us, t.number)):
+    last = {trial.config: trial.status for trial in history}
+    right = [t for t in history.readings.values() if last[t.config] in (OK, CENSORED)]
+    for trial in sorted(right, key=lambda t: (t.latency_us, t.number)):
         info = trial.measurement.info
         kept.setdefault((info.get("code_hash") or trial.config, info.get("grid")), trial.config)
     return list(kept.values())[:count]
@@ -278,9 +275,8 @@ def winner_of(
         elapsed_s: Seconds of both.
     """
     default = runner.space.default
-    ok = [trial for trial in history if trial.status == OK]
-    best = history.incumbent.config if ok else default
-    chosen = confirmation.winner if confirmation else best
+    best = best_launches(history, FINALISTS)
+    chosen = confirmation.winner if confirmation else [*best, default][0]
     read = {row.config: row.median_us for row in confirmation.table} if confirmation else {}
     seen = [apparent.get(chosen), apparent.get(default)]
     duel = confirmation if confirmation and confirmation.replaced else None
@@ -293,7 +289,7 @@ def winner_of(
         gpu=facts["gpu"],
         config=chosen,
         default=default,
-        finalists=tuple(best_launches(history, FINALISTS)),
+        finalists=tuple(best),
         apparent_ratio=seen[0] / seen[1] if all(seen) else None,
         ratio=duel.ratio if duel else None,
         low=duel.low if duel else None,

@@ -45,9 +45,13 @@ def source_hash(*modules: str) -> str:
 
 
 def kernel_source(kernel: Kernel) -> str:
-    """Returns a hash over the source files that define a kernel, registered or captured."""
+    """Returns a hash over what defines a kernel, registered or captured: its source files.
+
+    Those of a captured kernel do not say within what it is right, so its tolerances count too.
+    """
     if kernel.device.endswith(".py"):
-        return hashlib.sha256(Path(kernel.device).read_bytes()).hexdigest()[:16]
+        law = f"rtol={float(kernel.rtol)} atol={float(kernel.atol)}".encode()
+        return hashlib.sha256(Path(kernel.device).read_bytes() + law).hexdigest()[:16]
     return source_hash(kernel.device) if kernel.device else source_hash(*sources(kernel.name))
 
 

@@ -33,6 +33,8 @@ def fake_inputs(workload):  # noqa: ARG001
 
 
 def plan(inputs, workload, config, *, sms):  # noqa: ARG001
+    if config["PROGRAMS"] < 1:
+        raise ValueError("nothing to launch")
     options = {"maxnreg": config["MAXNREG"]} if config["MAXNREG"] else {}
     constexprs = {n: config[n] for n in ("BLOCK", "STAGES", "PTX", "UNUSED", "num_warps")}
     args = (inputs["x"], inputs["out"], workload.extents["N"])

@@ -96,7 +96,8 @@ def test_where_there_is_nothing_to_tune_it_says_so(asked, monkeypatch, capsys):
     monkeypatch.setattr(command, "gpu_arch", lambda _: "sm_75")
     assert asked(*SHAPES) == 0
     said = capsys.readouterr().out
-    assert "there is nothing to tune of jagged_rowwise on sm_75" in said
+    assert "there is nothing to tune of jagged_rowwise on sm_75: its spaces were publ" in said
+    assert f"kt-lab tune {SHAPES[0]} searches all of its space" in said
     assert asked.opened == []
 
 

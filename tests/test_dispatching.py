@@ -1,5 +1,9 @@
 """One call from workloads to stored decisions, gated, guarded and bound; and their use."""
 
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -13,6 +17,7 @@ from kt_lab.kernels.moe_spaces import PUBLISHED, published
 from kt_lab.keys import Key
 from kt_lab.recorded_gpu import ReplayedGpu, replayed
 from kt_lab.runners.gpu.runner import GpuRunner
+from kt_lab.space import ParameterSpace
 from kt_lab.workload import Workload
 from tests.moe_landscapes import latency_us, moe_landscape
 from tests.runners import live_fakes as fakes
@@ -35,8 +40,10 @@ def never(*_, **__):
 # -- gating ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arch", ["", "sm_75", "sm_100", "gfx1100"])
-@pytest.mark.parametrize("kernel", [*PUBLISHED, "softmax"])
+UNKNOWN = [(k, a) for k in PUBLISHED for a in ("", "sm_75", "sm_100", "gfx1100")]
+
+
+@pytest.mark.parametrize(("kernel", "arch"), [*UNKNOWN, ("softmax", "")])
 @pytest.mark.parametrize("how", [{}, {"k": 2}])
 def test_on_an_unknown_architecture_nothing_is_measured_and_the_original_is_used(
     kernel, arch, how, tmp_path
@@ -71,11 +78,25 @@ def test_a_known_architecture_has_its_published_space_and_always_the_incumbent()
     assert gated_space(workload, arch="gfx942").size < wide.size
     softmax = get_workload("softmax/4096x640")
     assert gated_space(softmax, arch="sm_90").size > 500
-    assert gated_space(softmax, arch="gfx942").size == 1, "its space was written for Hopper"
+    assert gated_space(softmax, arch="sm_90", name="original").size == 1
     with pytest.raises(UnknownName, match="pr3952"):
         gated_space(workload, arch="sm_90", name="pr9999")
     with pytest.raises(UnknownName, match="published"):
         gated_space(softmax, arch="sm_90", name="pr3952")
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "gfx942"])
+@pytest.mark.parametrize("key", ["softmax/4096x640", "matmul/4096x4096x4096"])
+def test_a_kernel_without_published_spaces_is_tuned_in_all_of_its_space_anywhere(key, arch):
+    workload, opened = get_workload(key), []
+
+    def opens(workload, *, space):  # noqa: ARG001
+        opened.append(space.fingerprint)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune_guarded([workload], arch=arch, runner_for=opens)
+    assert opened == [get_kernel(workload.kernel).space(workload).fingerprint]
 
 
 # -- tuning, storing, using -----------------------------------------------------------------------
@@ -145,6 +166,27 @@ def test_a_decision_copied_from_another_gpu_is_refused(decided, tmp_path):
     path.parent.rename(path.parent.with_name("h100"))
     with pytest.raises(StoreError, match="the GPU is h100, and was h200"):
         stored_dispatch("jagged_rowwise", directory=tmp_path, **NOW | {"gpu": "h100"})
+
+
+def test_an_unconfirmed_decision_is_refused_and_an_unconfirmed_default_is_none(decided, tmp_path):
+    winner = replace(decided[0].winners[0], p_best=None, latency_us=None, ratio=None)
+    save_winner(winner, tmp_path)
+    with pytest.raises(StoreError, match=f"winner of {winner.key} on h200 from a run that ended"):
+        stored_dispatch("jagged_rowwise", directory=tmp_path, **NOW)
+    save_winner(replace(winner, config=winner.default), tmp_path)
+    table = stored_dispatch("jagged_rowwise", directory=tmp_path, **NOW)
+    assert table.config(get_workload(winner.key), winner.default) == winner.default
+
+
+def test_decisions_are_bound_to_the_version_of_triton_that_live_runners_tell(monkeypatch, decided):
+    """The package of a Triton that was built from source says 3.6.0+git1a2b3c4."""
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="3.6.0"))
+    now = here("jagged_rowwise")
+    assert now["triton"] == "3.6.0"
+    bound = NOW | {"triton": now["triton"]}
+    assert stored_dispatch("jagged_rowwise", directory=decided[1], **bound).configs
+    monkeypatch.setitem(sys.modules, "triton", None)
+    assert here("jagged_rowwise")["triton"] is None
 
 
 def test_the_source_that_decisions_are_bound_to_is_that_of_the_files():
@@ -233,6 +275,31 @@ def test_a_live_runner_is_tuned_by_the_same_call(monkeypatch, tmp_path):
     assert winner.config == space.default, "the fastest that there is"
     assert winner.trials == 2
     assert winner.provenance["gpu"] == "NVIDIA Fake"
+
+
+def test_a_default_that_is_wrong_is_replaced_by_the_best_that_is_right(monkeypatch, tmp_path):
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
+    right = {"FAULT": "none", "VARIANT": 3, "PROGRAMS": 1}
+    default = dict(right) | {"FAULT": "wrong_result", "VARIANT": 0}  # faster than any right one
+    space = ParameterSpace(fakes.CALM_SPACE.parameters, default=default)
+    rows = space.rows([default, right, dict(right) | {"VARIANT": 7}])
+    opened = []
+
+    def opens(workload, *, space):
+        opened.append(workload)
+        live = {"kernel": fakes.CALM, "services": fakes.SERVICES, "compile_workers": 2}
+        return GpuRunner(workload, space=space, **live)
+
+    found = tune_guarded(
+        [fakes.WORKLOAD],
+        arch="sm_90",
+        runner_for=opens,
+        spaces=lambda *_, **__: space.only(rows),
+        directory=tmp_path,
+    )
+    (winner,) = found.winners
+    assert (winner.config, winner.default) == (right, default)
+    assert len(opened) == 2, "in a second process too"
 
 
 def test_workloads_of_several_kernels_are_refused():

@@ -134,6 +134,24 @@ def test_the_gpu_is_named_or_missed_without_an_error(monkeypatch, module, ok, fo
     assert (check.ok, check.found) == (ok, found)
 
 
+@pytest.mark.parametrize(
+    ("version", "names", "ok"),
+    [("2.13.0+cpu", ["NVIDIA H100"], None), ("2.13.0+cpu", [], True), ("2.13.0", ["A100"], True)],
+)
+def test_a_torch_without_cuda_is_unfit_where_there_is_a_gpu(monkeypatch, version, names, ok):
+    known = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: version if name == "torch" else known(name)
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(names=names))
+    found = {check.purpose: check for check in diagnose() if check.name == "torch"}
+    assert found["measuring on a GPU"].ok is ok
+    assert found["CPU programs"].ok is True
+    if ok is None:
+        assert found["measuring on a GPU"].found == "2.13.0+cpu, built without CUDA"
+        assert found["measuring on a GPU"].fix.startswith("pip uninstall -y torch && pip install")
+
+
 def test_landscapes_and_workloads_are_counted_apart(monkeypatch):
     found = [("a/1", "h100"), ("a/1", "h200"), ("a/2", "h200")]
     entries = [SimpleNamespace(workload=key, gpu=gpu, configs=500) for key, gpu in found]

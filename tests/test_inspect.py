@@ -46,7 +46,7 @@ SPACE = ParameterSpace(
         Choice("UNUSED", (1, 0)),
         Choice("MAXNREG", (0, 32)),
         PowerOfTwo("num_warps", 4, 32),
-        Choice("PROGRAMS", (1, 2)),
+        Choice("PROGRAMS", (1, 2, 0)),  # none: cannot be planned
     ],
     default={
         "BLOCK": 1024,
@@ -184,6 +184,22 @@ def test_hopeless_are_failures_and_what_spills_beyond_the_callers_limit(hopper):
     assert set(np.flatnonzero(hopper.hopeless(max_spill_bytes=spilled))) == {at("large")}
     limited = hopper.hopeless(max_spill_bytes=spilled - 1)
     assert set(np.flatnonzero(limited)) == {at("large"), at("spilled")}
+
+
+def test_a_config_that_cannot_be_planned_is_a_status_and_the_others_are_compiled(cache):
+    left = Config({**DEFAULT, "PROGRAMS": 0})
+    rows = SPACE.rows([DEFAULT, left, CONFIGS["twin"]])
+    found = inspect_space(SUBJECT, SPACE, rows=rows, workers=1, cache=cache)
+    row = found.table.loc[found.space.index(left)]
+    assert row["status"] == "launch_error"
+    assert row["error"] == "could not be planned: ValueError: nothing to launch"
+    assert pd.isna(row[["specialisation", "grid", "registers", "compile_s"]]).all()
+    assert found.summary()["specialisations"] == 2
+    assert found.summary()["ok"] == 2
+    assert found.summary()["compile_s"] > 0
+    assert left not in set(SPACE.configs(found.keep()))
+    alone = inspect_space(SUBJECT, SPACE, rows=SPACE.rows([left]), workers=1, cache=cache)
+    assert alone.summary()["ok"] == alone.summary()["specialisations"] == 0
 
 
 @pytest.mark.parametrize("kind", ["timeout", "crashed", "error"])

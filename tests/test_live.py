@@ -7,25 +7,29 @@ import signal
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from kt_lab import cli, transfer
+from kt_lab import cli, live, transfer
 from kt_lab.budget import Budget
 from kt_lab.commands import recheck as recheck_command
 from kt_lab.commands import tune as tune_command
 from kt_lab.commands.tune import told
 from kt_lab.decisions import load_winner, save_winner
+from kt_lab.dispatching import stored_dispatch
 from kt_lab.errors import StoreError
 from kt_lab.evidence.duels import twins, upper_limit
-from kt_lab.journals import journal_path
-from kt_lab.live import best_launches, tune_live
+from kt_lab.journals import journal_path, live_facts
+from kt_lab.live import best_launches, confirm_found, tune_live, winner_of
 from kt_lab.prior import Prior, PriorReading
+from kt_lab.runners.gpu.protocols import GRAPH_L2
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import get_searcher
+from kt_lab.space import Integer, ParameterSpace
 from kt_lab.store import read_journal
 from kt_lab.transfer import run_prior
-from kt_lab.trial import Config
+from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 from tests.runners import live_fakes as fakes
 
 BUDGET = Budget(trials=40)
@@ -81,6 +85,69 @@ def test_a_faster_config_replaces_a_slow_default(monkeypatch, runner, tmp_path):
     assert result.winner.finalists[0] == best.config
 
 
+WRONG = {"FAULT": "wrong_result", "VARIANT": 0, "PROGRAMS": 1}  # as fast as any, and wrong
+
+
+def test_a_default_that_is_wrong_does_not_stay_however_fast_it_is(monkeypatch, runner, tmp_path):
+    monkeypatch.setattr(runner.space, "default", Config(WRONG))
+    result = tuned(runner, tmp_path)
+    best = best_launches(result.history, 1)[0]
+    assert result.winner.config == best != result.winner.default
+    assert best["FAULT"] == "none"
+    assert result.confirmation.describe().endswith("replaces the incumbent: the incumbent failed.")
+    assert (result.winner.ratio, result.winner.default_us) == (None, None)
+
+
+def test_a_config_that_failed_when_it_was_measured_last_does_not_win(runner):
+    best, other = Config(runner.space.default), Config(runner.space.default, VARIANT=3)
+    ok, crashed = Measurement("ok", samples_us=(1.0,)), Measurement("crashed")
+    slower = Measurement("ok", samples_us=(2.0,))
+    read = [(best, ok), (other, slower), (best, crashed)]
+    history = History([Trial(i, Proposal(i, c), m) for i, (c, m) in enumerate(read)])
+    assert best_launches(history, 9) == [other]
+    facts = live_facts(runner, searcher="random", options={}, seed=0)
+    assert winner_of(runner, facts, history, None, {}, 0.0).config == other
+
+
+def test_a_confirmation_in_another_process_knows_what_the_search_read(
+    monkeypatch, runner, tmp_path
+):
+    """Which configs are wrong, and how slow they are: a race checks nothing and has a limit."""
+    monkeypatch.setattr(runner.space, "default", Config(WRONG))
+    limits, ask = [], runner._pipeline.ask
+
+    def told(task, *, timeout_s):
+        limits.append(timeout_s)
+        return ask(task, timeout_s=timeout_s)
+
+    monkeypatch.setattr(runner._pipeline, "ask", told)
+    right = [Config(runner.space.default, FAULT="none", VARIANT=v) for v in (3, 4)]
+    slow = Measurement("ok", samples_us=(3e6,))  # three seconds
+    read = [(runner.space.default, Measurement("wrong_result")), *((c, slow) for c in right)]
+    history = History([Trial(i, Proposal(i, c), m) for i, (c, m) in enumerate(read)])
+    about = {"searcher": "random", "options": {}, "seed": 0, "directory": tmp_path}
+    found = confirm_found(runner, history, **about)
+    assert found.winner.config == right[0]
+    assert runner.tally.timed == 0, "nothing is measured twice"
+    assert limits[0] > 2 * 8 * 10 * 3.0, "two configs, eight rounds of ten launches"
+
+
+def test_a_winner_that_was_not_confirmed_serves_no_table(monkeypatch, runner, tmp_path):
+    slow = {"FAULT": "none", "VARIANT": 9, "PROGRAMS": 2}
+    monkeypatch.setattr(runner.space, "default", Config(slow))
+    with monkeypatch.context() as patch:
+        patch.setattr(live, "confirm", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        winner = tuned(runner, tmp_path).winner
+    assert winner.config != winner.default
+    now = {"kernel_source": winner.kernel_source, "gpu": "fake", "arch": None}
+    now |= {"triton": None, "driver": None}
+    table = partial(stored_dispatch, fakes.CALM, directory=tmp_path / "winners", **now)
+    with pytest.raises(StoreError, match="got the winner of fake/16 on fake from a run"):
+        table()
+    again = tuned(runner, tmp_path).winner
+    assert table().config(fakes.WORKLOAD, again.default) == again.config != again.default
+
+
 def test_finalists_are_different_launches(runner, tmp_path):
     history = tuned(runner, tmp_path, budget=Budget(trials=110)).history
     kept = best_launches(history, 100)
@@ -111,6 +178,29 @@ def test_running_again_goes_on_and_measures_nothing_twice(runner, tmp_path):
     assert {t.config for t in first.history} <= {t.config for t in longer.history}
     afresh = tuned(runner, tmp_path, budget=Budget(trials=5), resume=False)
     assert len(measured(afresh.journal)) in (5, 6)  # with the default, if it was not among them
+
+
+def test_an_edited_kernel_of_the_users_begins_a_journal_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
+    text = Path(fakes.__file__).read_text()
+
+    def run(edited="", **changes):
+        source = tmp_path / f"own{len(edited)}.py"
+        source.write_text(text + edited)
+        kernel = replace(fakes.CALM, device=str(source), **changes)
+        how = {"kernel": kernel, "services": fakes.SERVICES, "compile_workers": 2}
+        with GpuRunner(fakes.WORKLOAD, **how) as own:
+            found = tuned(own, tmp_path, budget=Budget(trials=5))
+            return found.journal, own.tally.timed
+
+    first, timed = run()
+    assert timed
+    parameters = [*fakes.CALM_SPACE.parameters[:2], Integer("PROGRAMS", 1, 3)]
+    larger = ParameterSpace(parameters, default=fakes.CALM_SPACE.default)
+    others = [run("# edited\n"), run(atol=1.0), run(rtol=1.0), run(space=lambda _: larger)]
+    assert len({first, *(journal for journal, _ in others)}) == 5
+    assert all(fresh for _, fresh in others), "no status of another kernel answers for it"
+    assert run() == (first, 0), "what was measured of the first one is known still"
 
 
 def test_what_is_known_beforehand_is_tried_first_and_makes_another_search(runner, tmp_path):
@@ -237,7 +327,13 @@ def test_recheck_reports_a_winner_that_holds_and_one_that_does_not(
     winner = tuned(runner, tmp_path).winner
     monkeypatch.setattr(recheck_command, "REGISTRY", {"fake": "fake"})
     monkeypatch.setattr(recheck_command, "get_kernel", lambda _: fakes.CALM)
-    monkeypatch.setattr(recheck_command, "GpuRunner", lambda *_, **__: nullcontext(runner))
+    opened = []
+
+    def opens(*_, **how):
+        opened.append(how)
+        return nullcontext(runner)
+
+    monkeypatch.setattr(recheck_command, "GpuRunner", opens)
     places = {"gpu": None, "directory": tmp_path / "winners", "device": 0, "wait": 0.0}
     args = argparse.Namespace(workloads=["fake/16"], **places)
     assert recheck_command.run(args) == 0
@@ -247,6 +343,12 @@ def test_recheck_reports_a_winner_that_holds_and_one_that_does_not(
     save_winner(replace(winner, config=Config(broken)), tmp_path / "winners")
     assert recheck_command.run(args) == 1
     assert "0 of 1 winners hold" in capsys.readouterr().out
+    # What was found by another timing protocol is judged by that one.
+    for name in (GRAPH_L2.name, "stopwatch"):
+        save_winner(replace(winner, protocol=name), tmp_path / "winners")
+        recheck_command.run(args)
+    assert [how["protocol"] for how in opened] == ["events", "events", "graph", "events"]
+    assert "and was stopwatch when this winner was found" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,13 @@ source or cannot be made again elsewhere (a lambda, a global tensor, a file) is 
   number of multiprocessors; `reference` sees what does not depend on the config.
 - The configs of an `@triton.autotune` are left aside, since the space replaces them; hooks are
   refused. `@triton.heuristics` is kept: its rules say what launches look like, and a space that
-  had to repeat them would often be wrong. While compiling they see tensors as dtypes, so that
-  `is not None` works and asking for a stride does not.
+  had to repeat them would often be wrong; what a rule sets is no parameter of the space. While
+  compiling they see tensors as dtypes, so that `is not None` works and asking for a stride does
+  not.
 - A kernel that reads what it writes (in place, or by atomic additions) must find its tensors as
   inputs() made them, at every launch. Outputs whose content `reference` reads, and what an
-  `@triton.autotune` restores or resets, are restored by themselves; `restore=` names others. The
-  copy is made before the flush of the L2 and is not timed.
+  `@triton.autotune` restores or resets, are restored by themselves; `restore=` names others, and
+  `restore=()` means none at all. The copy is made before the flush of the L2 and is not timed.
 
 `record_autotune` listens to `@triton.autotune` and turns what it measured into landscapes.
 """

@@ -115,6 +115,12 @@ def _made(it: Captured, workload: Workload, device: Any, seed: int) -> dict[str,
                 f"an output must be one of the tensors that inputs() returns, got {name!r}; "
                 f"the tensors are {', '.join(tensors) or 'none'}"
             )
+    for name in parameters_of(it.fn).runtime:
+        if name in tensors and made[name].device.type != device.type:
+            raise UsageError(
+                f"inputs() must make the kernel's tensors on the device that it is given, got "
+                f"{name!r} on {made[name].device}, asked for {device}; make it with device=device"
+            )
     return dict(made)
 
 

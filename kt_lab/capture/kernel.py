@@ -1,6 +1,7 @@
 """A Triton kernel of the user's own, as a kernel that every runner takes."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,17 +47,19 @@ def capture(
         grid: meta -> programs along each axis; meta holds numbers, extents, config and `sms`.
         reference: args -> what output must hold; several in order, or by name.
         output: Name or names of the tensors that fn writes.
-        name: Of the kernel; None: that of fn.
+        name: Of the kernel, for paths: letters, digits and _ . + -; None: that of fn.
         extents: Named integers of one workload, or of each of several; None: there are none.
         dtype: Of the workload's elements; None: that of the first tensor.
-        rtol: Relative tolerance of the check, unitless.
-        atol: Absolute tolerance of the check, in units of the output.
+        rtol: Relative tolerance of the check, unitless; integers and flags have none.
+        atol: Absolute tolerance of the check, in units of the output; integers and flags must be
+            equal where it is below 1.
         bytes_moved: Bytes that must cross device memory; None: each tensor once.
         flops: Arithmetic operations; None: 0.
         source: Who runs these shapes.
         baseline: args -> anything; timed beside fn. None: `reference`.
         constexprs: Values of constexprs and options that neither space nor extents give.
-        restore: Tensors that each launch must find as inputs() made them; None: found out.
+        restore: Tensors that each launch must find as inputs() made them, beside those that are
+            found out; None: no others; (): none at all.
 
     Raises:
         UsageError: A function cannot be captured, or the parts do not fit each other.
@@ -88,6 +91,11 @@ def _kernel(
         raise UsageError(
             f"a captured kernel must not be called like one that ships with kt_lab, whose "
             f"landscapes it would seem to have, got {name!r}; give it another with name="
+        )
+    if not re.fullmatch(r"\w[\w.+-]{0,99}", name):  # as a stored winner asks, after the search
+        raise UsageError(
+            "a captured kernel's name is a part of paths, so it must be of at most 100 letters, "
+            f"digits and _ . + -, got {name!r:.120}; give it another with name="
         )
     space_of = space if callable(space) else _Always(space)
     drafts = [Workload(name, "", shape, "", facts["source"]) for shape in shapes]

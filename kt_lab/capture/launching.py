@@ -18,6 +18,11 @@ def plan(
     meta = {"sms": sms, **parameters.defaults, **seen(it, inputs, workload), **config}
     for rules in it.heuristics:
         for name, rule in rules.items():
+            if name in config:
+                raise UsageError(
+                    f"a parameter of the space must be free to choose, got {name}, which is set "
+                    "by a heuristic; leave it out of the space, or the rule out"
+                )
             meta[name] = _asked(f"the heuristic of {name!r}", rule, meta)
     for name in (*parameters.runtime, *parameters.constexprs):
         if name not in meta:

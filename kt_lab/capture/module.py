@@ -32,7 +32,7 @@ class Request:
         baseline: What is timed beside the kernel.
         outputs: Names of the arguments that the kernel writes.
         constexprs: Values that neither the space nor the extents give.
-        restore: Names of tensors to restore; None: found out.
+        restore: Names of tensors to restore beside those found out; None: no others; (): none.
     """
 
     fn: Any
@@ -75,13 +75,11 @@ def module_text(it: Request) -> str:
         names.append(f"_kt_heuristics_{number}")
         gathered.expression(text, name=names[-1], scope=scope_of(plain(jitted)), by="heuristics")
     values = {name: gathered.value(v, name=name) for name, v in sorted(it.constexprs.items())}
-    if it.restore is not None:
-        restored = it.restore
-    else:
-        restored = (*_read(it.reference, it.outputs), *restored, *zeroed)
+    restored = (*(it.restore or ()), *_read(it.reference, it.outputs), *restored, *zeroed)
+    restored = () if it.restore == () else tuple(dict.fromkeys(restored))
     parts |= {
         "outputs": repr(it.outputs),
-        "restored": repr(tuple(dict.fromkeys(restored))),
+        "restored": repr(restored),
         "zeroed": repr(tuple(name for name in zeroed if name in restored)),
         "constants": "{" + ", ".join(f"{k!r}: {v}" for k, v in values.items()) + "}",
         "heuristics": "(" + "".join(f"{name}, " for name in names) + ")",

@@ -14,6 +14,7 @@ from kt_lab.decisions import Winner
 from kt_lab.dispatching import here, stored_dispatch, tune_guarded
 from kt_lab.errors import UsageError
 from kt_lab.kernels import get_kernel, workload_of_shape
+from kt_lab.kernels.moe_spaces import ARCHITECTURES, PUBLISHED
 from kt_lab.keys import Dispatch, Key
 from kt_lab.runners.gpu.facts import gpu_arch
 from kt_lab.runners.gpu.runner import GpuRunner
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         directory=args.directory,
     )
     if not args.json:
-        print(_told(decided.winners) or f"there is nothing to tune of {kernel} on {arch}")
+        print(_told(decided.winners) or _nothing(shapes, arch))
     _print(decided.dispatch, kernel, decided.winners[0].gpu if decided.winners else arch, args)
     return 0
 
@@ -128,6 +129,17 @@ def _told(winners: Sequence[Winner]) -> str:
         for winner in winners
     ]
     return aligned(rows) if rows else ""
+
+
+def _nothing(shapes: Sequence[Workload], arch: str) -> str:
+    """Returns that nothing was tuned and, where the architecture is why, what would."""
+    kernel, said = shapes[0].kernel, f"there is nothing to tune of {shapes[0].kernel} on {arch}"
+    if kernel not in PUBLISHED or arch in ARCHITECTURES:
+        return said
+    return (
+        f"{said}: its spaces were published for {', '.join(ARCHITECTURES)} only; "
+        f"kt-lab tune {shapes[0].key} searches all of its space, one shape at a time"
+    )
 
 
 def _ratio(winner: Winner) -> str:

@@ -3,14 +3,13 @@
 import argparse
 from pathlib import Path
 
-import numpy as np
-
 from kt_lab.decisions import HOLDS, Winner, load_winner, matches, recheck, winners
 from kt_lab.errors import StoreError
 from kt_lab.kernels import REGISTRY, get_kernel
 from kt_lab.provenance import kernel_source
+from kt_lab.runners.gpu.protocols import PROTOCOLS
 from kt_lab.runners.gpu.runner import GpuRunner
-from kt_lab.trial import OK, Config, Proposal
+from kt_lab.trial import Proposal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +45,9 @@ def _recheck(winner: Winner, args: argparse.Namespace) -> str:
     if winner.kernel not in REGISTRY:
         print(f"{winner.key}: its kernel is not registered here; recheck it from Python")
         return "unknown"
-    with GpuRunner(winner.key, device=args.device, wait_s=args.wait) as runner:
+    named = {protocol.name: short for short, protocol in PROTOCOLS.items()}
+    how = {"device": args.device, "wait_s": args.wait}
+    with GpuRunner(winner.key, protocol=named.get(winner.protocol, "events"), **how) as runner:
         changed = matches(
             winner,
             kernel_source=kernel_source(get_kernel(winner.kernel)),
@@ -54,36 +55,14 @@ def _recheck(winner: Winner, args: argparse.Namespace) -> str:
             triton=runner.facts["triton"],
             driver=runner.sensors[0]["driver"],
         )
+        if winner.protocol not in named:
+            told = f"the timing protocol is {runner.protocol.name}, and was {winner.protocol}"
+            changed.append(f"{told} when this winner was found")
         configs = dict.fromkeys([winner.config, winner.default, *winner.finalists])
-        wrong = _wrong(runner, [c for c in configs if runner.space.contains(c)])
-        found = recheck(winner, _Right(runner, wrong), changed=changed)
+        held = [config for config in configs if runner.space.contains(config)]
+        runner.submit([Proposal(i, config) for i, config in enumerate(held)])
+        for _ in held:  # what does not compile, launch or compute any more fails every race
+            runner.next()
+        found = recheck(winner, runner, changed=changed)
     print(f"{winner.key} on {runner.facts['gpu']}: {found.describe()}")
     return found.verdict
-
-
-def _wrong(runner: GpuRunner, configs: list[Config]) -> set[Config]:
-    """Returns those that do not compile, launch or compute any more."""
-    runner.submit([Proposal(i, config) for i, config in enumerate(configs)])
-    answers = [runner.next() for _ in configs]
-    return {proposal.config for proposal, found in answers if found.status != OK}
-
-
-class _Right:
-    """A racer for which a config that fails its check fails every race."""
-
-    def __init__(self, runner: GpuRunner, wrong: set[Config]):
-        self._runner, self._wrong = runner, wrong
-
-    def race(self, configs, *, rounds: int, repetitions: int):
-        """Returns block medians; NaN for what is wrong or not in the space any more."""
-        blocks = np.full((rounds, len(configs)), np.nan)
-        fit = [
-            i
-            for i, config in enumerate(configs)
-            if config not in self._wrong and self._runner.space.contains(config)
-        ]
-        if fit:
-            blocks[:, fit] = self._runner.race(
-                [configs[i] for i in fit], rounds=rounds, repetitions=repetitions
-            )
-        return blocks

@@ -14,8 +14,8 @@ import pandas as pd
 from kt_lab.errors import UsageError
 from kt_lab.inspect.inspection import Inspection
 from kt_lab.inspect.targets import THREADS, Target, get_target
-from kt_lab.runners.gpu.compiling import ENVIRONMENT
-from kt_lab.runners.gpu.planning import launches
+from kt_lab.runners.gpu.compiling import ENVIRONMENT, one_line
+from kt_lab.runners.gpu.planning import Plan, planner
 from kt_lab.runners.workers import Outcome, Workers
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK
@@ -49,9 +49,9 @@ def inspect_space(
 ) -> Inspection:
     """Compiles every config of a space for one target; needs Triton, but no GPU.
 
-    A config that does not compile, hangs the compiler or ends its process is a status. On AMD a
-    kernel that holds PTX does not compile, num_stages means another pipeline, and tensors are
-    taken to be under 2 GiB, as Triton then addresses them.
+    A config that cannot be planned, does not compile, hangs the compiler or ends its process is
+    a status. On AMD a kernel that holds PTX does not compile, num_stages means another pipeline,
+    and tensors are taken to be under 2 GiB, as Triton then addresses them.
 
     Args:
         subject: The workload and its device code, `kt_lab.kernels.subject(...)`.
@@ -72,9 +72,11 @@ def inspect_space(
     began = time.perf_counter()
     with compilers(target, workers=workers, cache=cache) as compiling:
         sms = sms or target.sms
-        planned = list(launches(subject, space, sms=sms))
+        plan = planner(subject, space, sms=sms)
         configs = space.configs(space.enumerate())
-        todo = {key: config for (key, _), config in zip(planned, configs, strict=True)}
+        planned = [_planned(plan, config) for config in configs]
+        keys = [told.get("specialisation") for told in planned]
+        todo = {key: config for key, config in zip(keys, configs, strict=True) if key}
         for key, config in todo.items():
             task = {"subject": subject, "config": dict(config), "sms": sms}
             compiling.submit(key, task, timeout_s=TIMEOUT_S)
@@ -85,8 +87,8 @@ def inspect_space(
             if on_progress:
                 on_progress(len(found), len(todo))
     records = [
-        {**config, "specialisation": key, "grid": grid, **found[key]}
-        for config, (key, grid) in zip(configs, planned, strict=True)
+        {**config, **told, **found.get(key, {})}
+        for config, key, told in zip(configs, keys, planned, strict=True)
     ]
     return Inspection(target, space, _table(records, space), time.perf_counter() - began)
 
@@ -130,6 +132,15 @@ def judged(outcome: Outcome, target: Target) -> dict[str, Any]:
                 problem = f"needs {facts[name]:,} {unit}, {target.name} allows {most:,}"
     verdict = {"status": "launch_error", "error": problem} if problem else {}
     return {**facts, **verdict, "compile_s": facts["wall_s"]}
+
+
+def _planned(plan: Callable[[Mapping[str, Any]], Plan], config: Mapping) -> dict[str, str]:
+    """Returns the specialisation and grid of a config, or why it has none."""
+    try:
+        found = plan(config)
+        return {"specialisation": found.specialisation, "grid": found.grid}
+    except Exception as error:  # the kernel's own code: whatever it raises
+        return {"status": "launch_error", "error": f"could not be planned: {one_line(error)}"}
 
 
 def _table(records: list[dict[str, Any]], space: ParameterSpace) -> pd.DataFrame:

@@ -24,11 +24,12 @@ class Inspection:
         space: What was compiled: the space, or its restriction to the rows that were asked for.
         table: One row per config, in the order of `space.enumerate()`, with the index `config`:
             the parameters' values; specialisation, grid; status ("ok", "compile_error",
-            "launch_error" for more shared memory or threads than the target has, "timeout",
-            "crashed"), error; compile_s (seconds of its specialisation); code_hash; registers,
-            spills (32-bit words) and stack_bytes of a thread; shared_bytes and threads of a
-            program; agprs, sgprs and sgpr_spills (AMD only); duplicate_of (the first config with
-            the same code_hash and grid; null for that one itself). Missing is null.
+            "launch_error" for more shared memory or threads than the target has or where no launch
+            can be planned, "timeout", "crashed"), error; compile_s (seconds of its
+            specialisation); code_hash; registers, spills (32-bit words) and stack_bytes of a
+            thread; shared_bytes and threads of a program; agprs, sgprs and sgpr_spills (AMD
+            only); duplicate_of (the first config with the same code_hash and grid; null for that
+            one itself). Missing is null.
         elapsed_s: Wall-clock seconds that it took.
     """
 
@@ -101,7 +102,7 @@ class Inspection:
             "registers_max": _number(good["registers"].max()),
             "spilling": int((good["spills"] > 0).sum()),
             "hopeless": int(self.hopeless(max_spill_bytes=max_spill_bytes).sum()),
-            "specialisations": len(compiled),
+            "specialisations": self.table["specialisation"].nunique(),
             "compile_s": round(float(compiled.sum()), 3),
             "elapsed_s": round(self.elapsed_s, 3),
         }

@@ -63,7 +63,7 @@ class JournaledRunner(Closing):
             if not self._journal.records:
                 self._journal.append(first, sync=True)
             held = parse(self._journal.records or [first], name=Path(path).name)
-            _require_same(held.facts, first["facts"], Path(path).name)
+            _require_same(held.facts, first["facts"], self.path)
         except BaseException:
             self._journal.close()
             raise
@@ -254,7 +254,7 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _require_same(known: Mapping[str, Any], facts: Mapping[str, Any], name: str) -> None:
+def _require_same(known: Mapping[str, Any], facts: Mapping[str, Any], path: Path) -> None:
     """Raises StoreError unless a journal's facts are those of the run that resumes it."""
     missing = object()
     for fact in sorted(known.keys() | facts.keys()):
@@ -263,6 +263,6 @@ def _require_same(known: Mapping[str, Any], facts: Mapping[str, Any], name: str)
             shown = ["nothing" if value is missing else repr(value) for value in (then, now)]
             raise StoreError(
                 f"a run must be resumed with the facts that it began with, got another {fact} for "
-                f"{name}: {shown[0]} when it began, {shown[1]} now; name another path for this "
-                "run, or delete that journal to begin afresh"
+                f"{path}: {shown[0]} when it began, {shown[1]} now; to begin anew, put that "
+                "journal aside (a live search: resume=False, --afresh), or name another path"
             )

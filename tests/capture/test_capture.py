@@ -122,6 +122,15 @@ def test_equal_source_is_one_file_and_changed_source_another(cell, path):
     assert Path(path).read_text() == before
 
 
+def test_the_tolerances_are_a_part_of_what_a_kernel_is(cell):
+    told = "kernel_source(capture(scaled, extents={'n': 100}, **parts"
+    cell("from kt_lab.provenance import kernel_source")
+    loose, again = cell(f"{told}))"), cell(f"{told}, rtol=0.01, atol=0.01))")
+    strict, absolute = cell(f"{told}, rtol=1e-6))"), cell(f"{told}, atol=0))")
+    assert loose == again
+    assert len({loose, strict, absolute}) == 3
+
+
 def test_a_damaged_file_is_written_anew(cell, path):
     before = Path(path).read_text()
     Path(path).write_text(before[:50])

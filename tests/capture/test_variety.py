@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from kt_lab.errors import UsageError
 from tests.capture.notebook import CellError
+from tests.test_decisions import make
 
 CELL = """
 import sys
@@ -116,6 +118,14 @@ def test_atomic_additions_start_from_what_inputs_made(cell, run):
 def test_what_an_autotuner_resets_is_reset(cell, run):
     cell(SUMS, START=5.0, ADDED=0.0)
     assert run(cell("taken(tuned(summed), **sums)"), {}, BLOCKS) == ["", ""]
+
+
+def test_restore_adds_to_what_an_autotuner_resets(cell, run):
+    cell(SUMS, START=5.0, ADDED=0.0)
+    path = cell("taken(tuned(summed), restore='x', **sums)")
+    assert "restored=('x', 'total')" in Path(path).read_text()
+    assert run(path, {}, BLOCKS) == ["", ""]
+    assert "restored=()" in Path(cell("taken(tuned(summed), restore=(), **sums)")).read_text()
 
 
 # -- forms of kernels -----------------------------------------------------------------------------
@@ -419,6 +429,30 @@ REFUSALS = {
         "def nothing(meta):\n    return (0,)\ntaken(doubled, grid=nothing)",
         r"grid\(\) must return one to three integers >= 1, got \(0,\)",
     ),
+    "a parameter that a heuristic sets": (
+        "@triton.heuristics({'num_warps': lambda args: 8})\n"
+        "@triton.jit\n"
+        "def warped(x, out, n, BLOCK: tl.constexpr):\n"
+        "    pass\n"
+        "taken(warped, space=ParameterSpace([PowerOfTwo('BLOCK', 16, 64),\n"
+        "    PowerOfTwo('num_warps', 1, 8)], default={'BLOCK': 16, 'num_warps': 4}))",
+        "got num_warps, which is set by a heuristic; leave it out of the space, or the rule out",
+    ),
+    "inputs that forget the device": (
+        "def here(device):\n    return {'x': torch.ones(4), 'out': torch.ones(4), 'n': 4}\n"
+        "taken(doubled, inputs=here)",
+        r"on the device that it is given, got 'x' on cpu, asked for meta; make it with device=",
+    ),
+    "an output that was forgotten on the CPU": (
+        "def mixed_up(device):\n"
+        "    return {'x': torch.ones(4, device=device), 'out': torch.ones(4), 'n': 4}\n"
+        "taken(doubled, inputs=mixed_up)",
+        "got 'out' on cpu",
+    ),
+    "a name that is no part of a path": (
+        "taken(doubled, name='my kernel')",
+        "at most 100 letters, digits and _ . . -, got 'my kernel'; give it another with name=",
+    ),
     "the name of a shipped kernel": (
         "taken(doubled, name='softmax')",
         "must not be called like one that ships with kt_lab.*got 'softmax'; give it another",
@@ -436,6 +470,30 @@ def test_a_refusal_says_what_and_what_next(cell, case):
     code, message = REFUSALS[case]
     with pytest.raises(CellError, match=message):
         cell(code)
+
+
+@pytest.mark.parametrize("name", ["v1.2+x-y", "_", "größe", "a b", "a/b", "-a", "..", "a" * 101])
+def test_a_name_is_taken_if_a_winner_can_be_stored_under_it(cell, name):
+    try:
+        make(kernel=name)
+    except UsageError:
+        with pytest.raises(CellError, match="a part of paths"):
+            cell(f"taken(doubled, name={name!r})")
+    else:
+        assert cell(f"capture(doubled, name={name!r}, **usual).name") == name
+
+
+def test_only_what_the_kernel_is_given_must_be_on_its_device(cell, run):
+    cell(
+        "def with_more(device):\n"
+        "    return inputs(device) | {'factor': torch.full((1,), 2.0)}\n"  # for the reference
+        "def by_factor(args):\n"
+        "    return args['x'] * args['factor'].to(args['x'].device)\n"
+    )
+    assert run(cell("taken(doubled, inputs=with_more, reference=by_factor)"), {}, BLOCKS) == [
+        "",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(

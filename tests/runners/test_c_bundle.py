@@ -35,6 +35,16 @@ def test_a_built_library_computes(tmp_path, capsys):
     np.testing.assert_array_equal(again["z"], found["z"])
     with pytest.raises(ValueError, match="x has the shape"):
         ops.call("row_sum_512x1024", inputs["x"][:4])
+    x = ops.empty((512, 1024))
+    x[:] = inputs["x"]
+    with pytest.raises(ValueError, match=r"share no memory .* got z on that of x; give out="):
+        ops.call("row_sum_512x1024", x, out={"z": x.reshape(-1)[:512]})
+    np.testing.assert_array_equal(x, inputs["x"])
+    one = {"dtype": "f32", "shape": [4]}
+    ops.TABLE["two"] = {"buffers": [one | {"name": n, "kind": "out"} for n in ("y", "z")]}
+    whole = ops.empty((20,))
+    with pytest.raises(ValueError, match=r"share no memory .* got y on that of z"):
+        ops.call("two", out={"y": whole[:4], "z": whole[:4]})
     record = json.loads((folder / "ops.json").read_text(encoding="utf-8"))
     assert record["functions"]["row_sum_512x1024"]["schedule"] == ""
 

@@ -1,5 +1,7 @@
 """Right or wrong: poison, guard bands and tolerance, on CPU tensors."""
 
+from dataclasses import replace
+
 import pytest
 
 from kt_lab.workload import Subject, Workload
@@ -57,7 +59,7 @@ def test_several_outputs_are_all_guarded_and_compared():
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.float8_e4m3fn]
+    "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.float8_e4m3fn, torch.bool]
 )
 def test_what_was_not_written_is_noticed(dtype):
     wanted = torch.arange(6).to(dtype)
@@ -87,6 +89,42 @@ def test_the_tolerance_and_what_is_not_a_number(ours, theirs, told):
     found = difference(torch.tensor(ours), torch.tensor(theirs), law=LAW)
     assert told in found
     assert bool(found) == bool(told)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_integers_must_be_equal_however_large(dtype):
+    dtype = getattr(torch, dtype)
+    wanted = torch.full((5,), torch.iinfo(dtype).max, dtype=dtype)
+    ours = wanted.clone()
+    assert difference(ours, wanted, law=LAW) == ""
+    ours[2] -= 1  # within 1 %
+    assert "off by" in difference(ours, wanted, law=LAW)
+    assert difference(ours, wanted, law=replace(LAW, atol=1.0)) == "", "unless that is asked for"
+    ours[2] -= 1
+    assert "off by" in difference(ours, wanted, law=replace(LAW, atol=1.0))
+
+
+def test_the_least_integer_is_not_near_zero():
+    wanted = torch.full((3,), torch.iinfo(torch.int64).min)
+    assert "off by" in difference(torch.zeros(3, dtype=torch.int64), wanted, law=LAW)
+
+
+def test_integers_and_flags_may_be_compared_with_another_type():
+    counts = torch.tensor([1, 0, 2**24 + 1], dtype=torch.int32)
+    assert difference(counts, counts.double(), law=LAW) == ""
+    assert difference(counts, counts.long(), law=LAW) == ""
+    assert "off by" in difference(counts, counts.double() + 0.5, law=LAW)
+    flags = counts[:2].bool()
+    assert difference(flags, flags.clone(), law=LAW) == ""
+    assert "off by" in difference(flags, ~flags, law=LAW)
+
+
+def test_doubles_are_compared_as_doubles():
+    law = replace(LAW, rtol=1e-12, atol=0.0)
+    wanted = torch.tensor([1.0, 1e300], dtype=torch.float64)
+    assert difference(wanted * (1 + 1e-13), wanted, law=law) == ""
+    assert "off by" in difference(wanted * (1 + 1e-10), wanted, law=law)
+    assert "off by" in difference(wanted.float().double(), wanted, law=law), "infinite by then"
 
 
 def test_a_long_output_is_compared_to_its_last_slice(monkeypatch):

@@ -139,6 +139,50 @@ def test_a_race_leaves_out_who_fails(runner):
     assert (blocks[:, [0, 2]] == [13.0, 11.0]).all()
 
 
+@pytest.mark.parametrize("fault", ["poisoned", "timing_killed"])
+def test_a_race_goes_on_without_who_costs_the_process(runner, fault):
+    configs = [config(), config(fault), config(variant=1)]
+    blocks = runner.race(configs, rounds=4, repetitions=5)
+    assert np.isnan(blocks[:, 1]).all()
+    assert (blocks[:, [0, 2]] == [10.0, 11.0]).all()
+
+
+def test_a_race_goes_on_without_who_fails_only_now_and_then(runner, monkeypatch):
+    ask, rare = runner._pipeline.ask, dict(config(variant=5))
+
+    def failing(task, *, timeout_s):
+        if rare in task["configs"] and task["rounds"] * task["repetitions"] > 10:
+            task = task | {"configs": [dict(config("launch_error"))]}
+        return ask(task, timeout_s=timeout_s)
+
+    monkeypatch.setattr(runner._pipeline, "ask", failing)
+    blocks = runner.race([config(variant=5), config(variant=1)], rounds=4, repetitions=5)
+    assert np.isnan(blocks[:, 0]).all()
+    assert (blocks[:, 1] == 11.0).all()
+
+
+def test_what_failed_when_it_was_measured_last_fails_every_race(runner):
+    """A race checks nothing: a wrong config would be timed like a right one."""
+    assert measure(runner, config("wrong_result")).status == "wrong_result"
+    assert measure(runner, config(variant=2)).status == "ok"
+    runner.recall([(Proposal(0, config(variant=2)), Measurement("crashed"))])
+    elsewhere = Config(FAULT="none", VARIANT=99, PROGRAMS=1)  # not in the space
+    field = [config("wrong_result"), config(variant=1), config(variant=2), elsewhere]
+    blocks = runner.race(field, rounds=4, repetitions=5)
+    assert np.isnan(blocks[:, [0, 2, 3]]).all()
+    assert (blocks[:, 1] == 11.0).all()
+    assert np.isnan(runner.race(field[:1], rounds=2, repetitions=1)).all()
+    assert measure(runner, config(variant=2)).status == "ok"
+    assert (runner.race([config(variant=2)], rounds=2, repetitions=1) == 12.0).all()
+
+
+def test_a_launch_that_takes_too_long_is_told_what_allows_more(runner):
+    assert (
+        "GpuRunner(..., limits=Limits(timing_s=" in measure(runner, config("timing_hangs")).error
+    )
+    assert "timing_s" not in measure(runner, config("compile_hangs")).error
+
+
 def test_what_was_wrong_once_is_checked_again_and_what_was_right_is_not(runner):
     for _ in range(2):
         assert measure(runner, config("wrong_result")).status == "wrong_result"
@@ -161,7 +205,8 @@ def test_a_race_of_slow_configs_has_time_for_their_launches(runner, monkeypatch)
 
     monkeypatch.setattr(runner._pipeline, "ask", ask)
     runner.race([config(variant=1), config(variant=2)], rounds=8, repetitions=10)
-    assert limits[0] > 2 * 8 * 10 * 3.0
+    runner.race([config(variant=3), config(variant=4)], rounds=8, repetitions=10)  # not read here
+    assert min(limits) > 2 * 8 * 10 * 3.0
 
 
 def test_configs_that_differ_at_run_time_only_are_no_twins(monkeypatch):

@@ -311,6 +311,8 @@ def test_other_facts_are_refused_by_name(path):
     with pytest.raises(StoreError, match=r"another seed for .*: 0 when it began, 1 now") as caught:
         JournaledRunner(replay(), path, facts=FACTS | {"seed": 1})
     assert "another path" in str(caught.value)
+    for told in (str(path), "resume=False", "--afresh"):  # what to put aside, and how
+        assert told in str(caught.value)
     with pytest.raises(StoreError, match=r"another gpu .*: nothing when it began, 'h100' now"):
         JournaledRunner(replay(), path, facts=FACTS | {"gpu": "h100"})
     assert path.read_bytes() == before

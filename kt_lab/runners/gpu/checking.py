@@ -9,7 +9,7 @@ from kt_lab.workload import Subject
 
 _BAND = 2**20  # bytes on either side of an output: a stray block of any tile lands in it
 _BYTE = 0xA5
-_AT_ONCE = 2**25  # elements compared at once: their float32 copies must fit beside the rest
+_AT_ONCE = 2**24  # elements compared at once: their wide copies must fit beside the rest
 
 
 class Outputs:
@@ -65,19 +65,27 @@ def difference(output: Any, reference: Any, *, law: Subject) -> str:
         output: A tensor or a tuple of them.
         reference: Likewise, of the same shapes.
         law: Its `rtol` and `atol` are the tolerance: |out - ref| <= atol + rtol |ref|. A NaN is
-            right only where the reference has one.
+            right only where the reference has one. Integers and flags have no rtol: they must be
+            equal unless atol is 1 or more.
     """
     for ours, theirs in zip(as_tuple(output), as_tuple(reference), strict=True):
         step = max(1, _AT_ONCE // max(1, ours[:1].numel())) if ours.dim() else 1
         pairs = zip(ours.split(step), theirs.split(step), strict=True) if ours.dim() else ()
         for mine, wanted in pairs or ((ours, theirs),):
-            if told := _apart(mine.float(), wanted.float(), law):
+            if told := _apart(mine, wanted, law):
                 return told
     return ""
 
 
 def _apart(ours: torch.Tensor, theirs: torch.Tensor, law: Subject) -> str:
-    excess = (ours - theirs).abs_() - (law.atol + law.rtol * theirs.abs())
+    real = ours.is_floating_point()
+    wide = torch.float32 if real and ours.element_size() < 8 else torch.float64
+    # No float tells all of 64 bits apart, so integers are subtracted as they are.
+    kept = wide if real or theirs.is_floating_point() else torch.int64
+    # Any byte reads as one of two flags, poison too.
+    whole = ours.view(torch.uint8) if ours.dtype == torch.bool else ours
+    ours, theirs = whole.to(kept), theirs.to(kept)
+    excess = (ours - theirs).to(wide).abs_() - (law.atol + law.rtol * real * theirs.abs())
     bad = ~((excess <= 0) | (ours == theirs) | (ours.isnan() & theirs.isnan()))
     if not bool(bad.any()):
         return ""

@@ -76,6 +76,18 @@ def gpu_arch(index: int = 0) -> str | None:
         return None
 
 
+def triton_version() -> str | None:
+    """Returns the version that Triton tells here, as live runners do; None without it.
+
+    The package of a build from source has a version of its own.
+    """
+    try:
+        from triton import __version__
+    except ImportError:
+        return None
+    return __version__
+
+
 def _handle(index: int) -> Any:
     """Returns NVML's handle of the GPU that CUDA calls `index`."""
     import pynvml

@@ -14,7 +14,8 @@ class Limits:
         compile_least_s: A compilation may always take this long...
         compile_most_s: ... and never longer than this. Between them the limit is a multiple of
             the slowest tenth of the compilations seen.
-        timing_s: A timing task, beside the launches that it stands for.
+        timing_s: A timing task, beside the launches that it stands for. The first config of a
+            kernel must be loaded, checked and timed within it: more than twice its latency.
         loading_s: Making the inputs and the reference in a fresh timing process.
     """
 

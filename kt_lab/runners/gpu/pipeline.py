@@ -28,6 +28,7 @@ _LAUNCHES = 2000  # of the best config's latency: what a timing task may take be
 _LOAD = "load"  # tag of the task with which a fresh timing process makes inputs and reference
 _LOADS = 3  # attempts in a row; after that the measurements tell what is wrong
 _FAILED = {"error": "launch_error"}  # Outcome.kind -> status, where the words differ
+_SLOW = "; if its launches take so long, open GpuRunner(..., limits=Limits(timing_s=60))"
 # What is true of one config is true of its twin; a crash may have been somebody else's doing.
 _SHARED = (OK, "wrong_result", "launch_error")
 
@@ -268,7 +269,7 @@ class Pipeline:
             return
         answer = outcome.value or {
             "status": _FAILED.get(outcome.kind, outcome.kind),
-            "error": outcome.error,
+            "error": outcome.error + (_SLOW if outcome.kind == "timeout" else ""),
             "seconds": outcome.seconds,
         }
         self.tally.timed += 1

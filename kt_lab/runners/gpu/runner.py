@@ -93,7 +93,7 @@ class GpuRunner(Closing):
         self.pending = 0
         self.lanes = compile_workers or usable_cores()
         self._device, self._subject = device, subject(workload, kernel)
-        self._right: dict[Config, float] = {}  # microseconds of what ran and was right
+        self._right: dict[Config, float | None] = {}  # microseconds; None: it failed
         self._results: queue.SimpleQueue = queue.SimpleQueue()
         self._rounds = 0  # raced so far: the order alternates from one race to the next
         self._protocol = protocol
@@ -202,7 +202,7 @@ class GpuRunner(Closing):
             self.space.check(proposal.config)
         for proposal in proposals:
             self.pending += 1
-            self._pipeline.submit(Job(proposal, check=proposal.config not in self._right))
+            self._pipeline.submit(Job(proposal, check=self._right.get(proposal.config) is None))
 
     def next(self) -> tuple[Proposal, Measurement]:
         """Waits for the next finished measurement."""
@@ -271,14 +271,18 @@ class GpuRunner(Closing):
             self._pipeline.recall(proposal.config, measurement)
 
     def _know(self, proposal: Proposal, measurement: Measurement) -> None:
-        if measurement.status in (OK, CENSORED):
-            self._right[proposal.config] = measurement.latency_us or measurement.bound_us or 0.0
+        read = measurement.latency_us or measurement.bound_us or 0.0
+        right = measurement.status in (OK, CENSORED)
+        self._right[proposal.config] = read if right else None
 
     def race(self, configs: Sequence[Config], *, rounds: int, repetitions: int) -> np.ndarray:
         """Times configs in alternation, their order reversed in every other round.
 
+        No launch of a race is checked, so that only what was right may take part: a config outside
+        the space, or that failed when it was measured last, fails here too.
+
         Args:
-            configs: Configs measured before, so that they are known to be right.
+            configs: Configs measured before, here or in what was recalled.
             rounds: How often each is timed.
             repetitions: Launches per block.
 
@@ -286,30 +290,26 @@ class GpuRunner(Closing):
             Medians of the blocks in microseconds, shape (rounds, len(configs)); NaN for a config
             that fails.
         """
-        first, self._rounds = self._rounds, self._rounds + rounds
+        how, self._rounds = (rounds, repetitions, self._rounds), self._rounds + rounds
         out = np.full((rounds, len(configs)), np.nan)
-        alive = list(range(len(configs)))
-        blocks = self._race([configs[at] for at in alive], rounds, repetitions, first)
-        if blocks is None:  # somebody fails: find out who, and race the others
-            alive = [at for at in alive if self._race([configs[at]], 1, 1, 0) is not None]
-            blocks = self._race([configs[at] for at in alive], rounds, repetitions, first)
-        if blocks is not None and alive:
+        read, held = self._right, self.space.contains
+        alive = [i for i, c in enumerate(configs) if read.get(c, 0.0) is not None and held(c)]
+        blocks = self._race([configs[at] for at in alive], *how)
+        if blocks is None:  # somebody fails, maybe rarely: find out who, and race the others
+            alive = [at for at in alive if self._race([configs[at]], *how) is not None]
+            blocks = self._race([configs[at] for at in alive], *how)
+        if blocks is not None:
             out[:, alive] = blocks
         return out
 
     def _race(self, configs, rounds, repetitions, first) -> np.ndarray | None:
         if not configs:
             return None
-        task = {
-            "do": "race",
-            "subject": self._subject,
-            "configs": [dict(c) for c in configs],
-            "protocol": self._protocol,
-            "rounds": rounds,
-            "repetitions": repetitions,
-            "first": first,
-        }
-        each = sum(_BLOCK_S + 2e-6 * self._right.get(c, 0.0) for c in configs)
+        task = {"do": "race", "subject": self._subject, "protocol": self._protocol}
+        task |= {"configs": [dict(c) for c in configs], "rounds": rounds}
+        task |= {"repetitions": repetitions, "first": first}
+        slowest = max(filter(None, self._right.values()), default=0.0)  # another GPU's may be so
+        each = sum(_BLOCK_S + 2e-6 * self._right.get(c, slowest) for c in configs)
         seconds = 60.0 + each * rounds * (repetitions + 1)  # a block warms up
         outcome = self._pipeline.ask(task, timeout_s=seconds).result()
         return np.asarray(outcome.value["blocks_us"]) if outcome.kind == "ok" else None

@@ -20,6 +20,7 @@ from kt_lab.workload import Subject
 _INPUT_SEED = 20240229  # any fixed number: every config sees the same inputs
 _KEPT_LAUNCHERS = 64
 _LONG_S = 0.1  # a launch of this length needs neither warming up nor three probes
+_FIRST_S = 2.0  # of launches, of a long one while no reading is known that allows more time
 _WARMING = 100  # launches of the vendor's path before the first config
 _PROOFS = 3  # right results in a row before a config is believed that was wrong once
 
@@ -49,8 +50,14 @@ class TimingService:
         self._launchers: OrderedDict[tuple[Subject, Config], Launch] = OrderedDict()
 
     def __call__(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Answers one task; its `do` names the method."""
-        return getattr(self, "do_" + task["do"])(task)
+        """Answers one task; its `do` names the method. A poisoned context costs the process."""
+        try:
+            return getattr(self, "do_" + task["do"])(task)
+        except WorkerLost:
+            raise
+        except Exception as error:
+            self._torch_must_live(error)
+            raise
 
     def do_identify(self, task: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Returns what the GPU is."""
@@ -90,19 +97,15 @@ class TimingService:
         from kt_lab.runners.gpu.first_launch import first_launch
 
         started = time.perf_counter()
-        try:
-            if task.get("alone"):
-                self._forget([other for other in self._loaded if other != task["subject"]])
-                self._torch.cuda.empty_cache()
-            loaded = self._load(task["subject"])
-            first_launch(self._flush)
-            self._poison(task["subject"])
-            self._difference(task["subject"])  # wrong, of course: it loads what checking runs
-            # A fresh process reads a little high at first; what it warms up on is not a config.
-            EVENTS_L2.time(loaded.baseline, repetitions=_WARMING, flush=self._flush)
-        except Exception as error:
-            self._torch_must_live(error)
-            raise
+        if task.get("alone"):
+            self._forget([other for other in self._loaded if other != task["subject"]])
+            self._torch.cuda.empty_cache()
+        loaded = self._load(task["subject"])
+        first_launch(self._flush)
+        self._poison(task["subject"])
+        self._difference(task["subject"])  # wrong, of course: it loads what checking runs
+        # A fresh process reads a little high at first; what it warms up on is not a config.
+        EVENTS_L2.time(loaded.baseline, repetitions=_WARMING, flush=self._flush)
         return {"seconds": time.perf_counter() - started}
 
     def do_measure(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -123,8 +126,6 @@ class TimingService:
         answer |= dict.fromkeys(("load_s", "check_s", "timing_s"), 0.0)
         try:
             self._measure(task, answer)
-        except WorkerLost:
-            raise
         except Exception as error:
             self._torch_must_live(error)
             answer |= {"status": "launch_error", "error": one_line(error)}
@@ -176,12 +177,9 @@ class TimingService:
         """Returns what enqueues one launch of a config."""
         key = subject, Config(config)
         if key not in self._launchers:
-            self._launchers[key] = device_module(subject.device).plan(
-                self._load(subject).inputs,
-                subject.workload,
-                key[1],
-                sms=self._properties.multi_processor_count,
-            )
+            plan, sms = device_module(subject.device).plan, self._properties.multi_processor_count
+            inputs = self._load(subject).inputs
+            self._launchers[key] = plan(inputs, subject.workload, key[1], sms=sms)
             if len(self._launchers) > _KEPT_LAUNCHERS:
                 self._launchers.popitem(last=False)
         return self._launchers[key]
@@ -193,12 +191,14 @@ class TimingService:
         rule, asked = task["rule"], task["asked"]
         take = partial(self._take, task["protocol"], launch)
         # A first launch may have waited for something else: only a second one shows it is long.
-        long = long and take(repetitions=1, warm_up=0)[0] >= _LONG_S * 1e6
-        first = 1 if long else rule.first(asked)
-        samples = take(repetitions=first, warm_up=0 if long else 2)
+        samples = take(repetitions=1, warm_up=0) if long else [0.0]
+        if not (long := samples[0] >= _LONG_S * 1e6):
+            samples = take(repetitions=rule.first(asked), warm_up=2)
         rest = rule.rest(
             samples, asked=asked, best_us=task["best_us"], cutoff_us=task["cutoff_us"]
         )
+        if rest and long and asked is None and task["best_us"] is None:
+            rest = min(rest, int(_FIRST_S * 1e6 / samples[0]))
         if rest:
             samples += take(repetitions=rest, warm_up=0)
         return samples, rest is None
