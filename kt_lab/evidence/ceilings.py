@@ -1,6 +1,7 @@
-"""What this machine can do at most: bytes read or copied a second, and fused multiply-adds.
+"""What a machine was measured to do at best: bytes read or copied a second, multiply-adds.
 
-The ceilings are programs of the dojo too, compiled and timed as all others are.
+The ceilings are programs of the dojo too, compiled and timed as all others are. A floor made of
+them is a measured reference and no bound: another program may read or write faster.
 """
 
 from collections.abc import Sequence
@@ -74,11 +75,13 @@ class Ceilings:
 
 
 def floor_us(operator: Operator, extents: dict[str, int], found: Ceilings) -> tuple[float, str]:
-    """Returns the microseconds that no program of an operator can beat, and what they go by.
+    """Returns a measured reference for the programs of an operator, and what it goes by.
 
-    Bytes that must move at the bandwidth measured for as many bytes (of reading where hardly
-    anything is written; else of copying or of reading, whichever is higher, as a cache may read
-    faster than it is written), or arithmetic at the rate of multiply-adds, whichever takes longer.
+    Microseconds of bytes that must move at the bandwidth measured for as many bytes (of reading
+    where hardly anything is written; else of copying or of reading, whichever is higher, as a
+    cache may read faster than it is written), or of arithmetic at the rate of multiply-adds,
+    whichever takes longer. Programs whose bytes lie in a cache do beat it: two streams may be
+    read faster than one, and a ceiling may have been disturbed.
     """
     program = operator.program(extents)
     moved = operator.bytes_moved(extents)

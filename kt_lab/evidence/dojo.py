@@ -1,11 +1,12 @@
 """The dojo's programs beside PyTorch: one table from one run; a row: operator, shape, threads.
 
-A row begins with a search: players measure `budget` different programs each. Then the start
-program, the expert pass and the fastest programs found are timed in alternation, and PyTorch's
-paths in a process of their own, visit after visit, every visit in fresh processes. The first visit
-chooses among the expert pass and what was found, the others judge it, so that a lucky reading wins
-nothing. Floors come from ceilings measured for as many bytes and threads. Every row is stored when
-it is done; the same command goes on where it was stopped.
+A row begins with a search: players measure `budget` different programs each. Then the expert pass
+and the fastest programs found are timed in alternation, visit after visit, every visit in fresh
+processes. The first visit chooses among them, the others judge it, so that a lucky reading wins
+nothing. After all of these PyTorch's paths are timed in as many visits as judge, in alternation
+with each other and not with ours, and then, once and alone, the start program as gcc makes it.
+Floors, a reference and no bound, come from ceilings measured for as many bytes and threads. Every
+row is stored when it is done; the same command goes on where it was stopped.
 """
 
 import argparse

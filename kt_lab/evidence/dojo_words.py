@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kt_lab.evidence.dojo_published import complete, published_lines, unfinished
+from kt_lab.evidence.dojo_published import CALLS, complete, published_lines, unfinished
 from kt_lab.evidence.dojo_tables import means as geomeans
 from kt_lab.evidence.dojo_tables import players_table, ratios
 from kt_lab.evidence.markdown import folded, grid
@@ -56,10 +56,10 @@ def dojo_block(
         longer: That of `kt-lab evidence tvm` with more trials than `beside_tvm`, or None.
         elsewhere: Those of `kt-lab evidence tvm` on other CPUs.
     """
-    parts = [_means(comparison), _rows(comparison)] if comparison else []
+    parts = [_means(comparison), CALLS, _rows(comparison)] if comparison else []
     parts += [_tvm(beside_tvm)] if beside_tvm else []
     parts += map(_elsewhere, elsewhere)
-    parts += [longer_lines(beside_tvm, longer)] if beside_tvm and longer else []
+    parts += [longer_lines([beside_tvm, *elsewhere], longer)] if beside_tvm and longer else []
     parts += [published_lines(beside_tvm, on_gpu, elsewhere)] if beside_tvm else []
     parts += [_players(players)] if players else []
     if learners:
@@ -90,8 +90,8 @@ def _means(result: Mapping[str, Any]) -> str:
 def _rows(result: Mapping[str, Any]) -> str:
     first = result["rows"][0]
     lines = [
-        "The floor is bytes or arithmetic at measured ceilings; * disturbed in spite of "
-        "repetition.",
+        "The floor is a measured reference, which a program may beat: bytes or arithmetic at "
+        "measured ceilings; * disturbed in spite of repetition.",
         "",
         f"| workload | threads | {' | '.join(_PATHS)} | best / eager |",
         "| --- " * (len(_PATHS) + 3) + "|",

@@ -10,6 +10,7 @@ of the others wins; a row says whose it is. TVM may live in another environment:
 """
 
 import argparse
+import functools
 import os
 import sys
 import tempfile
@@ -34,7 +35,7 @@ from kt_lab.evidence.playing import (
 )
 from kt_lab.evidence.resuming import Rows, rounded
 from kt_lab.evidence.tvm_paths import TUNED, UNTUNED, environment, variant_of
-from kt_lab.evidence.visits import answer, others, torch_visit, visit
+from kt_lab.evidence.visits import answer, answers, others, torch_visit, visit
 from kt_lab.plots.captions import counted
 from kt_lab.programs.operators import get_operator, operators
 from kt_lab.provenance import provenance
@@ -125,13 +126,14 @@ def _row(workload: Workload, size: str, threads: int, args) -> dict[str, Any]:
             tuning = _ask(job | effort, threads, args)
         except UsageError as error:  # it may crash for one operator: a fact to store
             tuning = {"trials": 0, "seconds": None, "errors": {TUNED: str(error)}}
-        _keep_fastest(_ask(timing, threads, args, awake=threads > 1), Path(folder))
+        ask = functools.partial(_ask, timing, threads, args)
+        _keep_fastest(answers(threads, lambda awake: ask(awake=awake)), Path(folder))
         while (done := len(parts) // 3) < args.visits or (
             done < args.most_visits and not settled(parts)
         ):
             samples = visit(workload, threads, configs, args)
             torch = torch_visit(workload, threads, args)
-            tvm = others(threads, lambda awake: _ask(timing, threads, args, awake=awake))
+            tvm = others(threads, lambda awake: ask(awake=awake))
             parts += [{path: samples[:, k].tolist() for path, k in at.items()}, torch["paths"]]
             parts += [tvm["paths"]]
             errors |= tvm["errors"]
@@ -185,14 +187,20 @@ def _played(
     return found, field, histories
 
 
-def _keep_fastest(found: Mapping[str, Any], folder: Path) -> None:
-    """Removes what MetaSchedule tuned but for what was fastest, if any was right."""
-    least = {
-        name: min(row["samples_us"])
+def _keep_fastest(visited: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Removes what MetaSchedule tuned but for what was fastest, if any was right.
+
+    Args:
+        visited: Answers of a first visit, one for each way to wait, as our programs have it.
+        folder: Of what was tuned.
+    """
+    least = [
+        (min(row["samples_us"]), name)
+        for found in visited
         for name, row in found["paths"].items()
         if name.startswith(f"{TUNED}/") and not row["error"]
-    }
-    fastest = min(least, key=least.__getitem__, default=None)
+    ]
+    _, fastest = min(least, default=(None, None))
     for file in folder.glob(f"{TUNED}@*"):
         if fastest and variant_of(file) != fastest:
             file.unlink()

@@ -41,7 +41,8 @@ def visit(workload: Workload, threads: int, configs: Sequence[Config], args) -> 
         args: With `rounds` and `batch_us`.
 
     Returns:
-        Samples, one batch each, microseconds, shape (rounds, configs).
+        Samples, one batch each, microseconds, shape (rounds, configs); NaN of what failed in every
+        try.
     """
     protocol = Protocol(samples=args.rounds, batch_us=args.batch_us)
 
@@ -53,7 +54,9 @@ def visit(workload: Workload, threads: int, configs: Sequence[Config], args) -> 
         _quiet(lambda awake=awake: race(awake), lambda samples: samples.T)
         for awake in waits(threads)
     ]
-    faster = np.argmin([samples.min(axis=0) for samples in taken], axis=0)
+    # argmin would take NaN, of what failed, for the least
+    least = np.nan_to_num([samples.min(axis=0) for samples in taken], nan=np.inf)
+    faster = np.argmin(least, axis=0)
     return np.stack([taken[way][:, k] for k, way in enumerate(faster)], axis=1)
 
 
@@ -69,19 +72,28 @@ def others(threads: int, ask: Callable[[bool], Mapping[str, Any]]) -> dict[str, 
         The last answer: `paths` the samples of each that was right, microseconds, `errors` what
         was wrong with the others.
     """
-
-    def samples(found: Mapping[str, Any]) -> list[list[float]]:
-        return [row["samples_us"] for row in found["paths"].values() if not row["error"]]
-
     paths: dict[str, list[float]] = {}
-    for awake in waits(threads):
-        found = _quiet(lambda awake=awake: ask(awake), samples)
+    for found in answers(threads, ask):
         for name, row in found["paths"].items():
             path = name.partition("/")[0]
             if not row["error"] and min(row["samples_us"]) < min(paths.get(path, [np.inf])):
                 paths[path] = row["samples_us"]
     errors = {name: row["error"] for name, row in found["paths"].items() if row["error"]}
     return {**found, "paths": paths, "errors": errors}
+
+
+def answers(threads: int, ask: Callable[[bool], Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns another system's answer for each way to wait, asked again while it was disturbed.
+
+    Args:
+        threads: Of every path.
+        ask: As `others` takes it.
+    """
+
+    def samples(found: Mapping[str, Any]) -> list[list[float]]:
+        return [row["samples_us"] for row in found["paths"].values() if not row["error"]]
+
+    return [_quiet(lambda awake=awake: ask(awake), samples) for awake in waits(threads)]
 
 
 def torch_visit(workload: Workload, threads: int, args) -> dict[str, Any]:
@@ -146,15 +158,18 @@ def answer(
 
 
 def _quiet(measure: Callable[[], Any], samples: Callable[[Any], Iterable]) -> Any:
-    """Measures again, a few times, while medians of paths are far above least samples."""
+    """Measures again, a few times, while a path failed or medians are far above least samples."""
 
-    def disturbed(found: Any) -> float:
+    def disturbed(found: Any) -> tuple[int, float]:
+        """Returns how many paths have no sample, and what the others' medians are at most."""
+        ratios = np.asarray([np.median(s) / np.min(s) for s in samples(found)])
+        right = ratios[np.isfinite(ratios)]
         # no path was right: its error is the answer
-        return float(np.nanmax([0.0, *(np.median(s) / np.min(s) for s in samples(found))]))
+        return len(ratios) - len(right), float(right.max(initial=0.0))
 
     tried = []
     for _ in range(_TRIES):
         tried.append(measure())
-        if disturbed(tried[-1]) <= QUIET:
+        if disturbed(tried[-1]) <= (0, QUIET):
             break
     return min(tried, key=disturbed)

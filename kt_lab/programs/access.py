@@ -244,8 +244,9 @@ def unsound(program: Program) -> tuple[str, ...]:
     """Returns the temporaries whose storage is not proven to keep what is read of it.
 
     A temporary is sound when it is written before it is read, every reused dimension may be
-    reused, and a stack or reg one needs nothing from another iteration of its home; and when
-    no parallel or vector scope shares it although a dimension is reused over it.
+    reused, and a stack or reg one needs nothing from another iteration of its home; and when no
+    parallel or vector scope that a reused index names runs over one place. That iterations of
+    different scopes meet in none is for `moves.base.carries` to prove.
     """
     return tuple(b.name for b in program.of_kind("tmp") if not _is_sound(program, b))
 
@@ -259,12 +260,12 @@ def _is_sound(program: Program, buffer: Buffer) -> bool:
         return False
     path = scopes_above(program, (*here, 0))
     marked = {d for d, scope in enumerate(path) if scope.mark in ("p", "v")}
-    shared = buffer.place == "heap" and any(
-        marked.intersection(a.ref.indices[k].depths)
+    return buffer.place != "heap" or all(
+        is_distinct(a.ref, [d], a.extents, buffer)
         for k in reused
         for a in accesses_to(program, name)
+        for d in marked.intersection(a.ref.indices[k].depths)
     )
-    return not shared
 
 
 @functools.lru_cache(maxsize=KEPT)

@@ -14,6 +14,12 @@ from kt_lab.programs.ir import Binary, Call, Const, Expr, Op, Program, Ref, refs
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
+def computing_dtype(program: Program, op: Op) -> str:
+    """Returns the dtype that an operation computes in: f64 where any of its buffers is."""
+    dtypes = {program.buffer(ref.buffer).dtype for ref in (op.target, *refs_of(op.expr))}
+    return "f64" if "f64" in dtypes else "f32"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where code is being written.
@@ -56,8 +62,7 @@ class Statements:
 
     def operation(self, op: Op, place: Place) -> str:
         """Returns the statement of an operation."""
-        dtypes = {self.dtype(ref) for ref in (op.target, *refs_of(op.expr))}
-        value = self._value(op.expr, "f64" if "f64" in dtypes else "f32", place)
+        value = self._value(op.expr, computing_dtype(self._program, op), place)
         return place.tab + self._update(op.target, op.kind, value, place)
 
     def join(self, target: Ref, kind: str, name: str, place: Place) -> str:

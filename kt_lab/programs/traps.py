@@ -242,6 +242,19 @@ out z f32 [6,2]
 | | z[{0},{1}] = b[0,{0}] + b[1,{0}+1]
 """
 
+# both indices together tell iterations apart; where the second is reused, no order of the
+# interpreter shows the race, but its absence is not proven
+_SKEWED = """kernel skewed
+in x f32 [4,4]
+tmp t f32 [7,4] heap
+out z f32 [4,4]
+---
+4:p
+| 4
+| | t[{0}+{1},{1}] = x[{0},{1}]
+| | z[{0},{1}] = t[{0}+{1},{1}]
+"""
+
 TRAPS = {
     text.split()[1]: text
     for text in (
@@ -262,5 +275,6 @@ TRAPS = {
         _SLOTS,
         _COLUMNS,
         _CORNER,
+        _SKEWED,
     )
 }

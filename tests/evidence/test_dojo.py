@@ -280,6 +280,8 @@ def test_the_page_would_tell_ratios_times_and_players():
     assert "| `softmax/1` | 1 | 4 | 1.5 | 1 | 2 | 4 | 0.5 (copy) | 0.50 |" in text
     assert "| 2* |" in text
     assert "| Random | 2.00 (2.00 to 2.00) |" in text
+    assert "PyTorch's numbers contain the cost of a call from Python, some microseconds" in text
+    assert "The floor is a measured reference, which a program may beat" in text
     assert "was read up to 1.25 times as slow" in text
     assert "| Expert pass | 1.00 (1.00 to 1.00) |" in text
 

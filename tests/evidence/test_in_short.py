@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from kt_lab.errors import UsageError
 from kt_lab.evidence import in_short
 from kt_lab.landscape import data_directory
 
@@ -13,7 +14,8 @@ from kt_lab.landscape import data_directory
 def stored(tmp_path):
     """A copy of the stored results, which a test may change."""
     colds = ("cold", "cold-unseen")
-    for name in (*colds, "warm_live", "live", "large", "large-judged", "tvm", "tvm-256"):
+    tvms = ("tvm", "tvm-xeon", "tvm-256")
+    for name in (*colds, "warm_live", "live", "large", "large-judged", *tvms):
         shutil.copy(data_directory() / "evidence" / f"{name}.json", tmp_path)
     return tmp_path
 
@@ -56,6 +58,18 @@ def test_more_programs_are_told_where_every_workload_had_them(stored):
 
     change(stored, "tvm-256", one_fewer)
     assert told not in in_short.block(stored)
+
+
+def test_more_programs_of_one_cpu_are_not_told_with_fewer_of_another(stored):
+    assert "programs each, on one CPU (Intel(R) Xeon(R) Processor): " in in_short.block(stored)
+
+    def elsewhere(result):
+        for row in result["rows"]:
+            row["tuning"]["target"]["mcpu"] = "znver5"
+
+    change(stored, "tvm-xeon", elsewhere)
+    with pytest.raises(UsageError, match="of the same CPU, got rows of rocketlake, znver5"):
+        in_short.block(stored)
 
 
 def test_kernels_that_are_slower_than_helions_are_counted(stored):

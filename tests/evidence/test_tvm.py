@@ -69,7 +69,11 @@ def test_a_row_is_visited_until_visits_agree_or_there_were_enough(
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_rows_set_what_players_find_beside_tvm_and_are_measured_once(tmp_path):
+def test_rows_set_what_players_find_beside_tvm_and_are_measured_once(tmp_path, monkeypatch):
+    choose, visited = tvm._keep_fastest, []
+    monkeypatch.setattr(
+        tvm, "_keep_fastest", lambda found, to: visited.append(found) or choose(found, to)
+    )
     for _ in range(2):
         result = tvm.run(asked(tmp_path, "softmax"))
     assert (tmp_path / "tuned").read_text().split() == ["softmax1", "softmax2"]
@@ -87,6 +91,9 @@ def test_rows_set_what_players_find_beside_tvm_and_are_measured_once(tmp_path):
     assert 0 < first["paths"]["best"]["min_us"] < 1e5  # it was timed, not copied
     # one thread need not wait; of two, the faster way to wait counts
     assert [r["paths"]["tvm_tuned"]["min_us"] for r in (first, second)] == [2e6, 1e6]
+    # and so does what is chosen of all that was tuned, as of our programs
+    told = [[answer["paths"]["tvm_tuned"]["samples_us"][0] for answer in each] for each in visited]
+    assert told == [[2e6], [2e6, 1e6]]
     ratios = {(m["path"], m["reference"], m["threads"]): m["ratio"] for m in result["means"]}
     assert ratios["best", "tvm", 1] == pytest.approx(first["paths"]["best"]["min_us"] / 5e6)
     player = tvm.PLAYERS[0]
@@ -155,7 +162,7 @@ def test_a_first_visit_chooses_and_not_a_lucky_reading(monkeypatch):
 
 
 def test_of_what_was_tuned_the_fastest_that_is_right_stays(tmp_path):
-    def folder(**paths):
+    def folder(*, asleep=None, **paths):
         for file in tmp_path.glob("*"):
             file.unlink()
         for name in ("tvm.so", "tvm_tuned@0.so", "tvm_tuned@1.so", "tvm_tuned@2.so"):
@@ -164,10 +171,17 @@ def test_of_what_was_tuned_the_fastest_that_is_right_stays(tmp_path):
             f"tvm_tuned/{k[-1]}": {"samples_us": us, "error": "" if us else "deviates"}
             for k, us in paths.items()
         }
-        tvm._keep_fastest({"paths": rows | {"tvm": {"samples_us": [1.0], "error": ""}}}, tmp_path)
+        visited = [{"paths": rows | {"tvm": {"samples_us": [1.0], "error": ""}}}]
+        if asleep:
+            visited += [
+                {"paths": {f"tvm_tuned/{asleep[0]}": {"samples_us": [asleep[1]], "error": ""}}}
+            ]
+        tvm._keep_fastest(visited, tmp_path)
         return sorted(file.name for file in tmp_path.glob("*"))
 
     assert folder(at0=[5.0, 4.0], at1=[9.0, 3.0], at2=[]) == ["tvm.so", "tvm_tuned@1.so"]
+    found = folder(at0=[5.0], at1=[9.0], at2=[7.0], asleep=(2, 4.0))
+    assert found == ["tvm.so", "tvm_tuned@2.so"], "the faster way to wait counts, as for ours"
     assert len(folder(at0=[], at1=[], at2=[])) == 4, "what is wrong is told as such"
     assert tvm_paths.variant_of(tmp_path / "tvm_tuned@1.so") == "tvm_tuned/1"
 

@@ -4,12 +4,14 @@ import pytest
 
 from kt_lab.errors import ProgramError
 from kt_lab.programs.expert import expert_schedule
-from kt_lab.programs.moves import Move
+from kt_lab.programs.moves import KINDS, Move
 from kt_lab.programs.moves.storage import LIMITS
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.schedule import apply_move, inverse, legal_moves, possible_moves, replay
 from kt_lab.programs.surgery import canonical
 from kt_lab.programs.text import op_text, parse, to_text
+from kt_lab.programs.traps import TRAPS
+from kt_lab.programs.walks import is_proven
 from tests.programs.refusals import check_inverse, check_limited, check_refused, deviation
 
 FUSED = """kernel fused
@@ -64,8 +66,8 @@ out z f32 [6]
         "inside",
     ),
     "kept from an earlier iteration": (FIRST, "reuse_dim a 0", "written"),
-    "one place for parallel iterations": (FUSED.format(mark=":p"), "reuse_dim a 0", "shared"),
-    "one place for lanes": (FUSED.format(mark=":v"), "reuse_dim a 0", "shared"),
+    "one place for parallel iterations": (FUSED.format(mark=":p"), "reuse_dim a 0", "marks"),
+    "one place for lanes": (FUSED.format(mark=":v"), "reuse_dim a 0", "marks"),
     "lost between iterations": (FIRST, "place a stack", "covered"),
     "a private copy becomes common": (
         FUSED.format(mark=":p").replace("[6] heap", "[6:r] stack"),
@@ -114,6 +116,23 @@ out z f32 [4]
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_rule_refuses_what_would_compute_something_else(case):
     check_refused(*REFUSED[case])
+
+
+def test_a_dimension_that_tells_parallel_iterations_apart_with_another_is_kept():
+    program, move = canonical(parse(TRAPS["skewed"])), Move.parse("reuse_dim t 1")
+    assert is_proven(program)
+    with pytest.raises(ProgramError, match=r"\(rule reuse_dim\.marks\)"):
+        apply_move(program, move)
+    # what would come of it: two threads at one element, in no order of the interpreter
+    raced, _ = KINDS["reuse_dim"].attempt(program, move, without={"reuse_dim.marks"})
+    assert not is_proven(raced)
+    alone = apply_move(program, Move.parse("unmark 0"))
+    assert is_proven(check_inverse(alone, move))
+    # without the other one, iterations of the inner scope still have places of their own
+    column = check_inverse(alone, Move.parse("reuse_dim t 0"))
+    with pytest.raises(ProgramError, match=r"\(rule parallelise\.dependence\)"):
+        apply_move(column, Move.parse("parallelise 0"))
+    assert is_proven(check_inverse(column, Move.parse("parallelise 0.0")))
 
 
 def test_sizes_are_limited():

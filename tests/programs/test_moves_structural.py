@@ -1,5 +1,6 @@
 """Moves of the tree: what each does to the text, what undoes it, what its rules prevent."""
 
+import numpy as np
 import pytest
 
 from kt_lab.errors import ProgramError
@@ -16,6 +17,7 @@ from kt_lab.programs.schedule import (
 )
 from kt_lab.programs.text import parse, to_text
 from kt_lab.programs.traps import TRAPS
+from kt_lab.runners.c import run_program
 from tests.programs.refusals import check_inverse, check_limited, check_refused
 
 
@@ -192,6 +194,43 @@ def test_expressions_do_not_grow_without_end():
     long = " + ".join(["x[{0}]"] * 13)
     text += f"| a[{{0}}] = {long}\n| z[{{0}}] = a[{{0}}] * a[{{0}}]\n"
     check_limited(text, "inline 0.0", "size")
+
+
+WIDE = """kernel wide
+in x {x} [1]
+tmp t {t} [1] reg
+out z {z} [1]
+---
+t[0] = x[0] + 100000000
+z[0] = t[0] - 100000000
+"""
+
+
+def run(program):
+    """The one result of a program's C for 0.5, which float32 loses beside 1e8."""
+    return float(run_program(program, {"x": np.full(1, 0.5)})["z"][0])
+
+
+@pytest.mark.parametrize(
+    ("x", "t", "z", "kept", "lost"),
+    [("f32", "f64", "f32", 0.5, 0.0), ("f64", "f32", "f64", 0.0, 0.5)],
+)
+def test_what_is_inlined_stays_in_the_dtype_that_it_was_computed_in(x, t, z, kept, lost):
+    program, move = parse(WIDE.format(x=x, t=t, z=z)), Move.parse("inline 0")
+    with pytest.raises(ProgramError, match=r"\(rule inline\.dtype\)"):
+        apply_move(program, move)
+    assert run(program) == kept
+    strayed, broken = KINDS["inline"].attempt(program, move, without={"inline.dtype"})
+    assert broken is None
+    assert run(strayed) == lost
+
+
+@pytest.mark.parametrize(("x", "z"), [("f64", "f32"), ("f32", "f64"), ("f64", "f64")])
+def test_what_is_kept_of_double_precision_is_double(x, z):
+    whole = parse(f"kernel wide\nin x {x} [1]\nout z {z} [1]\n---\nz[0] = (x[0] + 1e8) - 1e8\n")
+    changed = check_inverse(whole, Move.parse("extract 0 0"))
+    assert changed.buffer("t0").dtype == "f64"
+    assert run(changed) == run(whole) == 0.5
 
 
 def test_a_reciprocal_is_not_taken_of_itself_and_rounds_once_more():

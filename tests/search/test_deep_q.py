@@ -249,6 +249,27 @@ def test_values_are_within_the_ceiling_and_best_episodes_are_replayed_more():
     assert learner.values(np.zeros((2, 3))).tolist() == [learner.ceiling] * 2
 
 
+def test_episodes_are_ranked_among_those_of_their_workload():
+    learner = EpisodeLearner(network(1), best_share=0.5, rng=np.random.default_rng(0), batch=8)
+    nothing, seen = np.zeros((0, 3)), []
+    moves = [Transition(np.full(3, n), float(n), 0.9, nothing) for n in range(40)]
+    for move in moves:  # those of the matrix product are a hundred times as fast as at its start
+        workload = ("softmax", "matmul")[int(move.best) % 2]
+        learner.remember([move])
+        learner.ended([move], move.best * 100 ** (workload == "matmul"), workload=workload)
+    learner.update = seen.append
+    for _ in range(50):
+        learner.learn()
+    counts = [sum(move in batch for batch in seen) for move in moves]
+    assert min(counts[-2:]) > 2 * max(counts[:-2])  # the best of either
+
+
+def test_a_learner_ranks_by_the_space_that_an_episode_was_played_in():
+    searcher = make_searcher("max_q_dqn", Schedules(), seed=0, **SMALL)
+    drive(searcher, bowl(Schedules()), trials=40)
+    assert set(searcher.learner._best) == {Schedules().fingerprint}
+
+
 # -- policies -------------------------------------------------------------------------------------
 
 

@@ -81,6 +81,23 @@ def test_an_episode_that_is_broken_off_bootstraps_from_where_it_stood():
     assert episode.end() == []
 
 
+@pytest.mark.parametrize(("n", "target"), [(1, 4.5), (3, 1.0)])
+def test_steps_that_were_played_badly_pull_a_value_down_unless_it_is_one(n, target):
+    first, good, bad = move(0)[0], move(1)[0], move(2)[0]  # a; then b (5) or c (0)
+
+    def played(second, reward):
+        episode = Episode(n=n, gamma=GAMMA)
+        return episode.step(first, 1.0, move(1, 2)) + episode.step(second, reward, NONE)
+
+    made = learner()
+    for _ in range(3):
+        for episode in (played(good, 5.0), played(bad, 0.0)):
+            made.remember(episode)
+            made.update(episode)
+    assert made.values(move(1, 2)).tolist() == [5.0, 0.0]
+    assert made.values(move(0))[0] == pytest.approx(target)  # Q* is 4.5
+
+
 def graph(seed, states=30):
     """A random game: per state its moves, each a (next state, reward), acyclic."""
     rng = np.random.default_rng(seed)

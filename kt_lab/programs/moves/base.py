@@ -83,8 +83,8 @@ class Rule:
         holds: Asked of (program, move) where the move applies; must not rely on other rules.
         after: Whether `holds` gets the program after the move in place of the one before.
         limit: Whether its absence changes no result, so that no test of results can miss it: it
-            bounds size or form (for memory, code size, code generation), or keeps provable what
-            would be true all the same (`PROVEN`).
+            bounds size or form (for memory, code size, code generation), keeps the dtype that
+            results are rounded to, or keeps provable what would be true all the same (`PROVEN`).
     """
 
     name: str

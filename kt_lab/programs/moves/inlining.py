@@ -6,6 +6,7 @@ from dataclasses import replace
 from kt_lab.errors import ProgramError
 from kt_lab.programs.access import common_prefix
 from kt_lab.programs.affine import Affine
+from kt_lab.programs.c_ops import computing_dtype
 from kt_lab.programs.ir import (
     Address,
     Binary,
@@ -134,6 +135,17 @@ def _operands_stay(program: Program, move: Move) -> bool:
     return True
 
 
+def _rounds_alike(program: Program, move: Move) -> bool:
+    """Whether the temporary, its operation and all readers, before and after, share a dtype."""
+    if len({buffer.dtype for buffer in program.buffers}) == 1:
+        return True
+    producer = node_at(program, move.at)
+    readers = (op for _, op in _readers(program, producer.target.buffer))
+    parts = (producer, *readers, *_inlined(program, move.at).values())
+    dtypes = {computing_dtype(program, op) for op in parts}
+    return dtypes == {program.buffer(producer.target.buffer).dtype}
+
+
 def _is_small(program: Program, _: Move) -> bool:
     return all(sum(1 for _ in parts_of(op.expr)) <= LARGEST for _, op in ops(program))
 
@@ -174,8 +186,8 @@ def _extract(program: Program, move: Move) -> Program:
     extents = extents_above(program, move.at)
     dims = tuple(Dim(extents[d], True) for d in used) or (Dim(1),)
     read = Ref(name, tuple(Affine.iterator(d) for d in used) or (Affine(),))
-    dtype = program.buffer(op.target.buffer).dtype
-    header = buffers_with(program, {name: Buffer(name, "tmp", dtype, dims, "reg")})
+    kept = Buffer(name, "tmp", computing_dtype(program, op), dims, "reg")
+    header = buffers_with(program, {name: kept})
     longer = replace(program, buffers=header)
     reader = replace(op, expr=_exchanged(op.expr, part, read))
     return canonical(replaced(longer, move.at, Op(read, "=", part), reader))
@@ -196,6 +208,12 @@ KINDS = (
                 "operands",
                 "nothing between the operation and the reads writes what it computes from",
                 _operands_stay,
+            ),
+            Rule(
+                "dtype",
+                "the temporary is of the one dtype that is computed in, before and after",
+                _rounds_alike,
+                limit=True,
             ),
             SIZE,
         ),

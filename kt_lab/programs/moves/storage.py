@@ -11,7 +11,16 @@ from kt_lab.programs.access import accesses, home, is_covered
 from kt_lab.programs.affine import Affine
 from kt_lab.programs.c_scopes import tiles_ahead
 from kt_lab.programs.ir import PLACES, Buffer, Program, Ref
-from kt_lab.programs.moves.base import PROVEN, Kind, Move, Rule, carries, inner_extents, scopes
+from kt_lab.programs.moves.base import (
+    MARKS,
+    PROVEN,
+    Kind,
+    Move,
+    Rule,
+    carries,
+    inner_extents,
+    scopes,
+)
 from kt_lab.programs.surgery import (
     buffers_with,
     canonical,
@@ -54,15 +63,6 @@ def _is_written_anew(program: Program, move: Move) -> bool:
     name = move.arguments[0]
     here = home(program, name)
     return is_covered(program, name, here[: _depth(program, move) + 1])
-
-
-def _is_unshared(program: Program, move: Move) -> bool:
-    """Whether the scopes that the reuse spans run one iteration at a time, or own a copy each."""
-    name, position = move.arguments
-    here = home(program, name)
-    spanned = {d for i in _indices(program, name, position) for d in i.depths if d < len(here)}
-    at_once = any(node_at(program, here[: d + 1]).mark in ("p", "v") for d in spanned)
-    return not at_once or _buffer(program, move).place != "heap"
 
 
 def _fits_place(program: Program, move: Move) -> bool:
@@ -234,7 +234,7 @@ KINDS = (
                 "inside", "every access lies in the scopes that a reused index names", _is_inside
             ),
             _of_itself("written", "each iteration writes what it then reads", _is_written_anew),
-            Rule("shared", "iterations that run at once own a copy each", _is_unshared),
+            MARKS,
         ),
         _find_dims(reused=False),
         _set_reused(True),

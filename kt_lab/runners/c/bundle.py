@@ -18,7 +18,8 @@ from kt_lab.trial import OK, Config, Proposal
 _WRAPPER = '''"""The operators of lib{name}.so on NumPy arrays: `call("{first}", ..)`.
 
 Inputs are cast to the dtype of their buffer. Outputs come back new, unless `out` holds
-C-contiguous arrays for them, aligned to 64 bytes. Two threads need two `out`.
+C-contiguous arrays for them, aligned to 64 bytes, that share no memory with an input or with each
+other. Two threads need two `out`.
 """
 
 import ctypes
@@ -41,6 +42,17 @@ def empty(shape, dtype=np.float32):
     return room[start : start + size].view(dtype).reshape(shape)
 
 
+def _refuse_shared(arrays, outputs):
+    """Raises where an output overlaps: the C code reads and writes as if none did (restrict)."""
+    for name in outputs:
+        for other, array in arrays.items():
+            if other != name and np.shares_memory(array, arrays[name]):
+                raise ValueError(
+                    f"an output must share no memory with another buffer, got {{name}} on that of "
+                    f"{{other}}; give out= an array of its own, such as empty(shape)"
+                )
+
+
 def call(name, *inputs, out=None):
     """Computes one function of TABLE; returns its outputs by name."""
     buffers, arrays, given = TABLE[name]["buffers"], {{}}, list(inputs)
@@ -59,6 +71,7 @@ def call(name, *inputs, out=None):
         if b["kind"] != "tmp" and array.shape != shape:
             raise ValueError(f"{{b['name']}} has the shape {{shape}}, not {{array.shape}}")
         arrays[b["name"]] = array
+    _refuse_shared(arrays, [b["name"] for b in buffers if b["kind"] == "out"])
     _LIBRARY[TABLE[name]["symbol"]](*(ctypes.c_void_p(a.ctypes.data) for a in arrays.values()))
     return {{b["name"]: arrays[b["name"]] for b in buffers if b["kind"] == "out"}}
 '''

@@ -13,7 +13,7 @@ which ends the episode. What differs:
 - A random move is drawn by its kind first, where the space tells kinds (`Space.kind`).
 - Stopping: under the max rule Q(s, stop) = r(s) as in `max_q`. Under the sum it brings nothing,
   all rewards are >= 0, and so it is never the best.
-- Batches hold more of the best episodes (`kt_lab.search.deep_q.replay`).
+- Batches hold more of the best episodes of every workload (`kt_lab.search.deep_q.replay`).
 
 A trained policy (`kt_lab.search.deep_q.policy`) plays on with the small share of random moves,
 with or without learning.
@@ -171,7 +171,7 @@ class MaxQDQNSearch(MaxQSearch):
         if options.learning:
             played += (rest := episode.end())
             learner.remember(rest)
-            learner.ended(played, best)
+            learner.ended(played, best, workload=self.space.fingerprint)
         self._stale = not is_new
 
     def _choose_from(self, config: Config, moved: int, seen: set[Config], rng) -> Config | None:
