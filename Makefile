@@ -9,7 +9,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TEST_EXTRAS := lab,gpu,dev,peers,programs,dask
-LAB_STAMP := .venv/.stamp-$(if $(shell command -v nvidia-smi 2>/dev/null),gpu,lab)
+LAB_STAMP := .venv/.stamp-$(if $(shell command -v nvidia-smi 2>/dev/null),gpu,notebooks)
 
 BIN := .venv/bin
 PIP := $(BIN)/pip install -q -c requirements.lock
@@ -68,13 +68,18 @@ clean:
 	$(PIP) -e ".[lab]"
 	@touch $@
 
-.venv/.stamp-gpu: pyproject.toml requirements.lock | .venv/pyvenv.cfg
-	$(PIP) -e ".[lab,gpu]"
+# Notebook 11 asks a cluster of Dask on this machine.
+.venv/.stamp-notebooks: pyproject.toml requirements.lock | .venv/pyvenv.cfg
+	$(PIP) -e ".[lab,dask]"
 	@touch .venv/.stamp-lab $@
+
+.venv/.stamp-gpu: pyproject.toml requirements.lock | .venv/pyvenv.cfg
+	$(PIP) -e ".[lab,dask,gpu]"
+	@touch .venv/.stamp-lab .venv/.stamp-notebooks $@
 
 .venv/.stamp-test: pyproject.toml requirements.lock | .venv/pyvenv.cfg
 	$(PIP) -e ".[$(TEST_EXTRAS)]"
-	@touch .venv/.stamp-lab .venv/.stamp-gpu .venv/.stamp-lint $@
+	@touch .venv/.stamp-lab .venv/.stamp-notebooks .venv/.stamp-gpu .venv/.stamp-lint $@
 
 .venv/.stamp-lint: pyproject.toml requirements.lock | .venv/pyvenv.cfg
 	$(PIP) ruff nbstripout

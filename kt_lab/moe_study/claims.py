@@ -266,7 +266,8 @@ def _curse(study: _Study) -> _Told:
     told = (
         f"{len(rows)} lists that hold the original config: apparent gains exceed true ones by "
         f"{illusory.median():.2%} in the median, {illusory.max():.1%} at most; true regressions "
-        f"in {lost} of {len(rows) * int(study.result['repeats']):,} tunings"
+        f"in {lost} of {len(rows) * int(study.result['repeats']):,} tunings, judged by another "
+        f"visit {int(rows['other_naive_regressions'].sum())}"
     )
     return told, AGREES if lost == 0 else DIFFERS
 

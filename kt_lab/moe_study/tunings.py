@@ -11,12 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from kt_lab.errors import UsageError
 from kt_lab.evidence import tuners
 from kt_lab.evidence.tuners import read_table
 from kt_lab.landscape import REFERENCE_GPU, data_directory
 
 STORED = "repeated.json"
-_TOLD = ("tunings", "agreement", "regressions", "rate", "rate_high", "worst", "kept")
+_TOLD = ("tunings", "agreement", "regressions", "regressing", "regressing_high", "worst", "kept")
 _READ = ("apparent_gain", "confirmed_gain", "true_gain", "entropy_bits")
 
 
@@ -42,10 +43,19 @@ def tunings(
 
     Returns:
         As `kt_lab.evidence.tuners.run`, with `stored`: whether it was read from the file.
+
+    Raises:
+        UsageError: What is stored is of another GPU.
     """
     path = data_directory() / "evidence" / STORED
     if stored and path.exists():
-        return json.loads(path.read_text()) | {"stored": True}
+        result = json.loads(path.read_text()) | {"stored": True}
+        if others := set(per_list(result)["gpu"]) - {gpu}:
+            raise UsageError(
+                f"the stored tunings must be of the GPU that is asked for, got gpu={gpu!r} and "
+                f"stored ones of {', '.join(sorted(others))}; compute them: stored=False"
+            )
+        return result
     asked = argparse.Namespace(
         kernels=None,
         workloads=None if shapes is None else list(shapes),
@@ -77,7 +87,8 @@ def totals(result: dict[str, Any]) -> pd.DataFrame:
         "24, fenced"), tuned (lists in it), tuner, judged_by ("same visits": truth over what was
         read; "another visit"),
         tunings, agreement, entropy_bits, apparent_gain, confirmed_gain, true_gain, kept,
-        regressions, rate, rate_high (95 % limit), worst (largest true loss), timing_ratio
+        regressions, regressing (share of lists with one), regressing_high (its 95 % limit over
+        lists: repeats share a recording), worst (largest true loss), timing_ratio
         (guarded / naive, geometric mean).
     """
     rows = []

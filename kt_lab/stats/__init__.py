@@ -18,7 +18,7 @@ from kt_lab.stats.intervals import Interval, geomean_interval, quantiles
 from kt_lab.stats.methodology import methodology_runs, methodology_scores
 from kt_lab.stats.occupancy import occupancy
 from kt_lab.stats.power import Components, power, power_table, variance_components
-from kt_lab.stats.profiles import performance_profile, quality_ecdf, runtime_ecdf
+from kt_lab.stats.profiles import performance_profile, runtime_ecdf
 from kt_lab.stats.ratios import convergence_time_ratios, latency_ratios, wall_clock_ratios
 from kt_lab.stats.significance import paired_tests, probability_best
 from kt_lab.stats.slices import landscape_slice, search_path
@@ -50,7 +50,6 @@ __all__ = [
     "power",
     "power_table",
     "probability_best",
-    "quality_ecdf",
     "quantiles",
     "roofline_points",
     "running_times",

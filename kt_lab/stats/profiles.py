@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.stats.budgets import judged_at
 from kt_lab.stats.curves import incumbent_curves
 from kt_lab.stats.tables import CELL, by_cell, check_columns, single_lanes
 from kt_lab.stats.times import times_to_levels
@@ -69,34 +68,6 @@ def _shares(table: pd.DataFrame, column: str, points: Sequence[float] | None = N
         part["share"] = np.mean(shares, axis=0)
         parts.append(part.assign(n_values=len(group), n_workloads=len(shares)))
     return pd.concat(parts, ignore_index=True)
-
-
-def quality_ecdf(
-    runs: pd.DataFrame,
-    optima: pd.DataFrame,
-    *,
-    budget: float | None = None,
-    x: str = "spent_trials",
-) -> pd.DataFrame:
-    """Returns which share of runs ends within a factor of the optimum.
-
-    Args:
-        runs: The tidy table of runs, of one lane count.
-        optima: Columns `workload`, `optimum_us` and, where GPUs differ, `gpu`.
-        budget: In x; None: the end of the run.
-        x: "spent_trials", "machine_s" or "elapsed_s".
-
-    Returns:
-        Steps: `searcher`, `ratio` (judged latency / optimum, ascending, the same for every
-        searcher), `share` (of runs at most that slow, every workload weighing the same; it ends
-        below 1 where runs found nothing), `n_values` (runs), `n_workloads`, `axis`, `budget`.
-    """
-    single_lanes(runs)
-    optimum = by_cell(optima, "optimum_us", what="optima")
-    table = judged_at(runs, (budget,), x=x)
-    cells = zip(table["gpu"], table["workload"], strict=True)
-    table["ratio"] = table["judged_us"] / [optimum(*cell) for cell in cells]
-    return _shares(table, "ratio").assign(axis=x, budget=float(budget or np.nan))
 
 
 def runtime_ecdf(

@@ -92,8 +92,19 @@ def test_environment_gives_core_lab_and_gpu_from_the_lock(environment):
     assert environment["name"] == PROJECT["name"]
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     pip = next(part["pip"] for part in environment["dependencies"] if isinstance(part, dict))
-    assert pip == ["-c requirements.lock", "-e .[lab,gpu]"]
+    assert pip == ["-c requirements.lock", "-e .[lab,dask,gpu]"]
     assert "pip" in environment["dependencies"]
+
+
+def test_make_lab_installs_what_notebooks_import():
+    """Notebook 11 starts a Dask cluster; `make figures` needs none."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    rule = r"^\.venv/\.stamp-(\w+):.*\n\t\$\(PIP\) -e \"\.\[([\w,]+)\]\""
+    stamps = dict(re.findall(rule, text, re.M))
+    assert stamps["notebooks"].split(",") == ["lab", "dask"]
+    assert {"lab", "dask", "gpu"} <= set(stamps["gpu"].split(","))
+    assert re.search(r"^lab: \$\(LAB_STAMP\)", text, re.M)
+    assert re.search(r"^LAB_STAMP := .*,gpu,notebooks\)$", text, re.M)
 
 
 def test_environment_and_project_agree_on_python(environment):

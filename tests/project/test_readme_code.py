@@ -21,7 +21,8 @@ ON_A_GPU = "tune_live("
 def of_notebook():
     cells = json.loads((ROOT / "notebooks" / "04_tune_live.ipynb").read_text("utf-8"))["cells"]
     texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-    (block,) = (block for text in texts for block in FENCED.findall(text))
+    blocks = (block for text in texts for block in FENCED.findall(text))
+    (block,) = (block for block in blocks if "capture(" in block)
     return block
 
 
@@ -57,6 +58,19 @@ def test_a_kernel_of_ones_own_is_captured_as_it_is_written(copied, tmp_path):
     assert last.startswith((ON_A_GPU, "TunerPanel("))
     told = run("\n".join([*code, "print(kernel.workloads[0].key)"]), tmp_path)
     assert told.strip() == f"sigmoid/{2**24}"
+
+
+def test_the_loop_over_shapes_of_notebook_04_names_what_there_is(tmp_path):
+    pytest.importorskip("triton")
+    cells = json.loads((ROOT / "notebooks" / "04_tune_live.ipynb").read_text("utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    (loop,) = (b for text in texts for b in FENCED.findall(text) if "kernel.workloads:" in b)
+    imports, _, body = loop.partition("\n\n")
+    assert "with GpuRunner(workload, kernel=kernel)" in body
+    *captured, _ = of_notebook().strip().splitlines()
+    made = "\n".join(captured).replace('extents={"n": 2**24}', 'extents=[{"n": 256}, {"n": 512}]')
+    told = run(f"{made}\n{imports}\nprint(*(w.key for w in kernel.workloads))", tmp_path)
+    assert told.split() == ["sigmoid/256", "sigmoid/512"]
 
 
 def test_the_call_that_notebook_04_names_is_one():

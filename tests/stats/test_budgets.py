@@ -146,18 +146,6 @@ def test_a_searcher_twice_as_fast_has_the_whole_profile_at_one(experiment, join)
     assert only(profile, searcher="pattern", tau=2).share == 1
 
 
-def test_the_quality_of_runs_weighs_every_workload_the_same(one, join):
-    runs = join(
-        *(one([2.0], seed=s) for s in range(3)),
-        one([None], seed=3),
-        one([3.0], workload="softmax/b"),
-    )
-    table = stats.quality_ecdf(runs, OPTIMA)
-    assert table.ratio.tolist() == [1, 1.5]
-    assert table.share.tolist() == [0.375, 0.875]
-    assert set(table.n_values) == {5}
-
-
 def test_the_runtime_distribution_counts_runs_and_targets(one, join):
     runs = join(one([4.0, 2.0]), one([4.0, 4.0], seed=1))
     table = stats.runtime_ecdf(runs, OPTIMA, within=(1.0, 0.0), points=(0.5, 1, 2, 9))
