@@ -75,14 +75,14 @@ class Variant:
     instead: Sequence[tuple[Any, str, Any]] = ()
 
 
-def _uniform_start(self) -> tuple[Any, None] | None:
+def _uniform_start(self) -> tuple[Any, None, str] | None:
     """Returns the default, then uniform draws; see `ScoutSearch._start`."""
     if self._queue:  # without a prior it holds the default alone
-        return self._queue.popleft(), None
+        return self._queue.popleft(), None, "start"
     if not self._free.any():
         return None
     chosen = self._rng.choice(np.flatnonzero(self._free))
-    return tuple(self._pool[chosen].tolist()), None
+    return tuple(self._pool[chosen].tolist()), None, "start"
 
 
 class _OneScale(posterior.Scales):
