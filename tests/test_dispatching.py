@@ -255,22 +255,27 @@ def test_workloads_that_share_a_key_and_differ_are_left_to_the_default(tmp_path)
     assert part.dispatch.configs == {(True,): config(5), (False,): config(10)}
 
 
+def on_fakes(workload, *, space):
+    live = {"kernel": fakes.CALM, "services": fakes.SERVICES, "compile_workers": 2}
+    return GpuRunner(workload, space=space, **live)
+
+
+def guarded_on_fakes(space, rows, directory, runner_for=on_fakes):
+    return tune_guarded(
+        [fakes.WORKLOAD],
+        arch="sm_90",
+        runner_for=runner_for,
+        spaces=lambda *_, **__: space.only(rows),
+        directory=directory,
+    )
+
+
 def test_a_live_runner_is_tuned_by_the_same_call(monkeypatch, tmp_path):
     monkeypatch.setenv("KT_LAB_LOCKS", str(tmp_path))
 
-    def opens(workload, *, space):
-        live = {"kernel": fakes.CALM, "services": fakes.SERVICES, "compile_workers": 2}
-        return GpuRunner(workload, space=space, **live)
-
     space = fakes.CALM_SPACE
     rows = space.rows([fakes.SPACE.default, {"FAULT": "none", "VARIANT": 3, "PROGRAMS": 2}])
-    found = tune_guarded(
-        [fakes.WORKLOAD],
-        arch="sm_90",
-        runner_for=opens,
-        spaces=lambda *_, **__: space.only(rows),
-        directory=tmp_path,
-    )
+    found = guarded_on_fakes(space, rows, tmp_path)
     (winner,) = found.winners
     assert winner.config == space.default, "the fastest that there is"
     assert winner.trials == 2
@@ -287,16 +292,9 @@ def test_a_default_that_is_wrong_is_replaced_by_the_best_that_is_right(monkeypat
 
     def opens(workload, *, space):
         opened.append(workload)
-        live = {"kernel": fakes.CALM, "services": fakes.SERVICES, "compile_workers": 2}
-        return GpuRunner(workload, space=space, **live)
+        return on_fakes(workload, space=space)
 
-    found = tune_guarded(
-        [fakes.WORKLOAD],
-        arch="sm_90",
-        runner_for=opens,
-        spaces=lambda *_, **__: space.only(rows),
-        directory=tmp_path,
-    )
+    found = guarded_on_fakes(space, rows, tmp_path, opens)
     (winner,) = found.winners
     assert (winner.config, winner.default) == (right, default)
     assert len(opened) == 2, "in a second process too"

@@ -39,8 +39,8 @@ def next_step(
     us = np.asarray(values[since:], dtype=float)
     if not np.isfinite(us).any():
         return None
-    best = np.flatnonzero(us <= _LEVEL * np.nanmin(us))
-    rows = np.asarray(list(known))[since:][best]
+    best, every = np.flatnonzero(us <= _LEVEL * np.nanmin(us)), list(known)
+    rows = np.asarray([every[since + at] for at in best])
     default = np.asarray(space.row(space.default))
     plain = np.asarray([p.role is None for p in space.parameters])
     off = (rows != default) & plain
