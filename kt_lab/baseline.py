@@ -133,7 +133,7 @@ def cutoff_draws(values: Sequence[float | None], cutoff: float) -> int:
 
 
 def readings(landscapes: Iterable[Landscape]) -> pd.DataFrame:
-    """Returns what searchers read and are judged by, for `kt_lab.stats.methodology_scores`.
+    """Returns what searchers read and are judged by, for `kt_lab.comparison.methodology`.
 
     Returns:
         One row per landscape, visit that is read and recorded config: `gpu`, `kernel`,

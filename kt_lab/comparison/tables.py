@@ -9,6 +9,7 @@ import pandas as pd
 from kt_lab import stats, study
 from kt_lab.baseline import readings
 from kt_lab.cells import recorded
+from kt_lab.comparison.methodology import methodology_scores
 from kt_lab.errors import UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.stats.budgets import BUDGETS, Budgets, judged_at
@@ -188,12 +189,12 @@ def methodology_table(
     landscapes: Landscapes = None,
     **how: Any,
 ) -> pd.DataFrame:
-    """Returns the score P of every searcher up to the budget; see `stats.methodology_scores`."""
+    """Returns the score P of every searcher up to the budget; see `methodology_scores`."""
     known = landscapes_of(runs, landscapes)
     limit = int(runs.groupby(list(RUN), observed=True)["first"].sum().max())
     optima = optima_table(runs, landscapes=known)
     how = {"limit": limit} | how
-    return stats.methodology_scores(runs, readings(known), optima, reference=reference, **how)
+    return methodology_scores(runs, readings(known), optima, reference=reference, **how)
 
 
 def power_table(

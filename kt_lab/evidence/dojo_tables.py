@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kt_lab.evidence.geomeans import geomean_interval
 from kt_lab.evidence.resuming import short
-from kt_lab.stats.intervals import geomean_interval
 
 QUIET = 1.2  # median over least sample, beyond which a visit was disturbed
 AGREE = 1.05  # of least samples of two visits, up to which one confirms the other

@@ -7,6 +7,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from kt_lab.evidence.cold import FLAGSHIP
+from kt_lab.evidence.geomeans import geomean_interval
 from kt_lab.evidence.large_tables import large_table
 from kt_lab.evidence.live_tables import TIMERS, live_table
 from kt_lab.evidence.markdown import bullets
@@ -17,7 +18,6 @@ from kt_lab.evidence.warm_live import MODES
 from kt_lab.landscape import data_directory
 from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.style import searcher_style
-from kt_lab.stats.intervals import geomean_interval
 
 BEGIN = "<!-- short -->"
 END = "<!-- /short -->"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab.stats.intervals import geomean_interval
+from kt_lab.evidence.geomeans import geomean_interval
 
 TIMER = "events"
 OURS = ("scout", "options")

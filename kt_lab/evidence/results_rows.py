@@ -6,13 +6,13 @@ from typing import Any
 from kt_lab.evidence import flush as flushes
 from kt_lab.evidence import record_scaling as recordings
 from kt_lab.evidence.cold import KERNELS as HELD_OUT
+from kt_lab.evidence.geomeans import geomean_interval
 from kt_lab.evidence.scaling import table as scaling_table
 from kt_lab.evidence.sizes import table_of as sizes_table
 from kt_lab.evidence.triton_programs import ratios
 from kt_lab.evidence.warm_live import MODES
 from kt_lab.evidence.warm_tables import beside
 from kt_lab.plots.style import searcher_style, style_order
-from kt_lab.stats.intervals import geomean_interval
 
 Row = tuple[str, str, str]
 _NAMES = {

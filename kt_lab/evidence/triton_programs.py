@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.budget import Budget
+from kt_lab.evidence.geomeans import geomean_interval
 from kt_lab.evidence.resuming import Rows
 from kt_lab.evidence.torch_paths import paths
 from kt_lab.kernels import device_module, subject
@@ -32,7 +33,6 @@ from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.protocols import FLUSH_BYTES, captured, get_protocol
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
-from kt_lab.stats.intervals import geomean_interval
 from kt_lab.trial import Config
 from kt_lab.tune import tune
 from kt_lab.workload import Workload

@@ -18,6 +18,7 @@ import pandas as pd
 
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
+from kt_lab.evidence.geomeans import geomean_interval
 from kt_lab.evidence.histories import AXIS
 from kt_lab.evidence.resuming import Rows, short
 from kt_lab.kernels import get_kernel
@@ -26,7 +27,6 @@ from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.runners.lent import LentRunner
 from kt_lab.search import make_searcher
-from kt_lab.stats.intervals import geomean_interval
 from kt_lab.transfer import prior_named
 from kt_lab.trial import Config, History
 from kt_lab.tune import tune

@@ -14,8 +14,7 @@ from kt_lab.stats.configs import (
 )
 from kt_lab.stats.curves import convergence_bands, final_latency, incumbent_curves
 from kt_lab.stats.equivalence import equivalence
-from kt_lab.stats.intervals import Interval, geomean_interval, quantiles
-from kt_lab.stats.methodology import methodology_runs, methodology_scores
+from kt_lab.stats.intervals import Interval, quantiles
 from kt_lab.stats.occupancy import occupancy
 from kt_lab.stats.power import Components, power, power_table, variance_components
 from kt_lab.stats.profiles import performance_profile, runtime_ecdf
@@ -35,14 +34,11 @@ __all__ = [
     "differing_parameters",
     "equivalence",
     "final_latency",
-    "geomean_interval",
     "incumbent_curves",
     "inspect_config",
     "landscape_slice",
     "latency_at",
     "latency_ratios",
-    "methodology_runs",
-    "methodology_scores",
     "neighbours_table",
     "occupancy",
     "paired_tests",

@@ -5,11 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import scipy
-
-from kt_lab.errors import UsageError
-from kt_lab.stats.tables import check_columns
 
 CONFIDENCE = 0.95
 RESAMPLES = 4000
@@ -141,39 +137,3 @@ def resample_means(
             count += np.bincount(where, minlength=resamples)
     mean = (total.T / count).T
     return np.where(np.isnan(mean), np.inf, mean)
-
-
-def geomean_interval(
-    ratios: pd.DataFrame,
-    *,
-    column: str = "ratio",
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval:
-    """Returns the geometric mean of one ratio per workload, resampling kernels and workloads.
-
-    For ratios without seeds (say the tuned latency over a vendor library's); ratios of searchers
-    go through `latency_ratios` and its kin, which resample seeds as well.
-
-    Args:
-        ratios: Columns `kernel` and `column`, one row per workload; every ratio >= 0.
-        column: The column of ratios, unitless.
-        confidence: In (0, 1).
-        resamples: Number of bootstrap resamples.
-        seed: Fixes the resampling.
-    """
-    check_columns(ratios, ("kernel", column), what="ratios")
-    values = ratios[column].to_numpy(float, na_value=np.nan)
-    if not (values >= 0).all():
-        raise UsageError(
-            f"every ratio must be >= 0 and not null, got {values[~(values >= 0)][0]} in "
-            f"{column!r}; a workload without a result has the ratio inf, or no row"
-        )
-    with np.errstate(divide="ignore"):
-        logs = np.log(values)
-    draws: dict[str, list[Draw]] = {}
-    for kernel, log in zip(ratios["kernel"].astype(str), logs, strict=True):
-        draws.setdefault(kernel, []).append(lambda n, _, log=log: np.full(n, log))
-    means = resample_means(draws, resamples, np.random.default_rng(seed))
-    return Interval(float(np.exp(mean_log(logs))), *percentile_interval(means, confidence))

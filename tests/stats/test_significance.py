@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 
 from kt_lab import baseline, stats
+from kt_lab.comparison.methodology import methodology_runs, methodology_scores
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.stats.significance import holm, signed_ranks
 
@@ -221,9 +222,7 @@ def test_every_order_of_random_search_scores_zero_and_the_oracle_one(one, join):
     runs = [one([values[i] for i in order], config=list(order), seed=s)
             for s, order in enumerate(orders)]  # fmt: skip
     runs = join(*runs, *(one([2.0], seed=s, searcher="oracle") for s in range(120)))
-    table = stats.methodology_scores(
-        runs, landscape(values), optima, limit=4, cutoffs=(0, 1), **FEW
-    )
+    table = methodology_scores(runs, landscape(values), optima, limit=4, cutoffs=(0, 1), **FEW)
     mean = table.set_index("searcher")
     assert mean.estimate["pattern"] == pytest.approx(0, abs=1e-12)
     assert (mean.estimate["oracle"], mean.standard_error["oracle"]) == pytest.approx((1, 0))
@@ -235,12 +234,12 @@ def test_every_order_of_random_search_scores_zero_and_the_oracle_one(one, join):
 def test_a_run_that_fails_throughout_scores_as_the_slowest_config(one):
     optima = pd.DataFrame({"workload": ["softmax/a"], "optimum_us": [1.0]})
     readings = landscape([1.0, 3.0])  # random search after one trial: 2
-    found = stats.methodology_runs(one([None]), readings, optima, cutoffs=(0, 0))
+    found = methodology_runs(one([None]), readings, optima, cutoffs=(0, 0))
     assert found.score.tolist() == [-1]
     with pytest.raises(UsageError, match="can be beaten"):
-        stats.methodology_scores(one([1.0]), landscape([1.0, 1.0]), optima)
+        methodology_scores(one([1.0]), landscape([1.0, 1.0]), optima)
     with pytest.raises(UsageError, match="every landscape"):
-        stats.methodology_runs(one([1.0], workload="softmax/b"), readings, optima)
+        methodology_runs(one([1.0], workload="softmax/b"), readings, optima)
 
 
 def test_the_cutoff_is_the_inverse_of_the_expected_rank():
