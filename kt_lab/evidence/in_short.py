@@ -8,6 +8,7 @@ from typing import Any
 
 from kt_lab.evidence.cold import FLAGSHIP
 from kt_lab.evidence.geomeans import geomean_interval
+from kt_lab.evidence.helion_field_tables import AS_LONG, REFERENCE, field_ratios
 from kt_lab.evidence.large_tables import large_table
 from kt_lab.evidence.live_tables import TIMERS, live_table
 from kt_lab.evidence.markdown import bullets
@@ -18,11 +19,13 @@ from kt_lab.evidence.warm_live import MODES
 from kt_lab.landscape import data_directory
 from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.style import searcher_style
+from kt_lab.stats.ratios import LATENCY
 
 BEGIN = "<!-- short -->"
 END = "<!-- /short -->"
 _BUDGETS = (25, 50, 100)
 _ALL = (*_BUDGETS, 200)
+_SLOWER = 1.01  # ratio from which a kernel counts as slower at full effort
 _COMPARED = ("tpe", "helion_lfbo_tree", "random")
 
 
@@ -33,14 +36,15 @@ def block(directory: Path | None = None) -> str:
         directory: Folder of the stored results; None: data/evidence.
     """
     names = ("cold", "cold-unseen", "warm_live", "live", "large", "large-judged")
-    names += ("tvm", "tvm-xeon", "tvm-256")
+    names += ("helion_field", "helion_field-h100", "tvm", "tvm-xeon", "tvm-256")
     folder = directory or data_directory() / "evidence"
     stored = {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
     return bullets(
         [
             _cold(stored["cold"], stored["cold-unseen"]),
             _warm(stored["warm_live"]),
-            _helion(stored["live"], stored["large"], stored["large-judged"]),
+            _helion(stored["live"], stored["large"], stored["large-judged"])
+            + _full(stored["helion_field"], stored["helion_field-h100"]),
             _programs(stored["tvm"]) + _longer(stored["tvm-xeon"], stored["tvm-256"]),
         ]
     )
@@ -106,8 +110,27 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
         f"on {len(shares)} kernels, {sum(share > 1 for share in shares) or 'none'} of them "
         "slower; after as many "
         f"configs {geometric_mean(ends):.2f}, from {min(ends):.3f} to {max(ends):.3f}, "
-        f"{sum(end > 1 for end in ends) or 'none'} slower. With full effort it is another matter: "
-        "see all results."
+        f"{sum(end > 1 for end in ends) or 'none'} slower."
+    )
+
+
+def _full(*fields: Mapping[str, Any]) -> str:
+    """Words the latencies of the flagship after the seconds of Helion's search at full effort."""
+    told = []
+    for result in fields:
+        table = field_ratios(result, effort="full", timer=TIMERS[0])[LATENCY]
+        table = table[table["searcher"] == AS_LONG]
+        mean = table[table["scope"] == "geomean"].iloc[0]
+        slower = int((table.loc[table["scope"] == "workload", "estimate"] > _SLOWER).sum())
+        told.append(
+            f"{mean['estimate']:.3f} ({mean['low']:.3f} to {mean['high']:.3f}) on "
+            f"{mean['n_kernels']} kernels ({result['gpu']}; {slower or 'none'} more than "
+            f"{_SLOWER - 1:.0%} slower)"
+        )
+    reference = searcher_style(REFERENCE).label
+    return (
+        f" Its latency over {reference}'s at full effort, after as many seconds: "
+        f"{', '.join(told)}."
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence import in_short
+from kt_lab.evidence.helion_field_tables import AS_LONG
 from kt_lab.landscape import data_directory
 
 
@@ -15,7 +16,8 @@ def stored(tmp_path):
     """A copy of the stored results, which a test may change."""
     colds = ("cold", "cold-unseen")
     tvms = ("tvm", "tvm-xeon", "tvm-256")
-    for name in (*colds, "warm_live", "live", "large", "large-judged", *tvms):
+    fields = ("helion_field", "helion_field-h100")
+    for name in (*colds, "warm_live", "live", "large", "large-judged", *fields, *tvms):
         shutil.copy(data_directory() / "evidence" / f"{name}.json", tmp_path)
     return tmp_path
 
@@ -83,3 +85,17 @@ def test_kernels_that_are_slower_than_helions_are_counted(stored):
     for name in ("large", "large-judged"):
         change(stored, name, slower)
     assert "on 10 kernels, 10 of them slower" in in_short.block(stored)
+
+
+def test_kernels_that_are_slower_than_at_full_effort_are_counted(stored):
+    def twice_as_slow(result):
+        for row in result["rows"]:
+            if row["search"] == "race" and row["op"] == "swiglu":
+                ours = [n for n, name in enumerate(row["names"]) if name.startswith(AS_LONG)]
+                for n in ours:
+                    row["medians_us"]["events"][n] *= 2
+
+    told = "(NVIDIA H200; 1 more than 1% slower)"
+    assert told in in_short.block(stored)
+    change(stored, "helion_field", twice_as_slow)
+    assert told.replace("1 more", "2 more") in in_short.block(stored)
