@@ -121,6 +121,7 @@ def test_leaders_hold_the_reference_and_random_search():
     likeliest = best.drop(["pattern", "random"]).probability.idxmax()
     assert comparison.leaders(many, most=3) == [likeliest, "pattern", "random"]
     assert comparison.leaders(many, most=2) == ["pattern", "random"]
+    assert comparison.leaders(many, most=1) == ["pattern"]
     ranked = comparison.leaders(many, reference=None, most=None)
     assert ranked == list(best.ratio.sort_values().index)
     assert comparison.leaders(many, reference=None, most=1) == [best.probability.idxmax()]
@@ -169,6 +170,19 @@ def test_every_figure_is_saved_with_the_points_that_it_shows(drawings, tmp_path)
                 ), (name, panel, column)
         assert "2 kernels" in drawing.caption
         assert drawing.figure.get_size_inches()[0] in (3.25, 6.75)
+
+
+def test_workloads_on_two_gpus_are_drawn_on_one_of_them_and_counted_once():
+    made = make_runs(searchers=("pattern", "random"), kernels=2, workloads=1, seeds=2, n=5)
+    softmax, int4_gemm = (made[made["workload"] == name] for name in made["workload"].unique())
+    h100, h200 = (int4_gemm.assign(gpu=gpu, workload=WORKLOADS[1]) for gpu in ("h100", "h200"))
+    parts = [softmax.assign(gpu="h200", workload=WORKLOADS[0]), h100, h200]
+    for order in (parts, parts[::-1]):  # which GPU is shown does not depend on it
+        mixed = pd.concat(order, ignore_index=True)
+        told = comparison.convergence_figure(mixed).caption
+        assert " 2 workloads of 2 kernels (h200," in told
+        told = comparison.quality_figure(mixed).caption
+        assert " 2 workloads of 2 kernels (h100 and h200," in told
 
 
 def test_ratios_of_many_searchers_are_rows_and_of_few_are_bars(runs, drawings):

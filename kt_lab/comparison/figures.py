@@ -170,7 +170,8 @@ def convergence_figure(
         workloads = [name for name in NAMED if name in known] or list(firsts.values())
     shown = [known[name] if name in known else _unknown(name, known) for name in workloads]
     few = _only(runs, _chosen(runs, chosen, reference))
-    few = few[few["gpu"].isin([each.gpu for each in shown])]
+    cells = pd.MultiIndex.from_frame(few[["gpu", "workload"]].astype(str))
+    few = few[cells.isin([(each.gpu, each.workload) for each in shown])]
     page = {"venue": venue, "width": width, "lanes": single_lanes(runs)}
     return study.convergence_figure(few, shown, budget=budget_of(few), **page)
 

@@ -17,6 +17,7 @@ from kt_lab.stats.significance import seed_draws
 from kt_lab.stats.tables import CELL, RUN, by_cell, check_columns, check_searcher, single_lanes
 
 _FACTS = ["from_trials", "to_trials", "held"]
+_UNCERTAIN = ["low", "high", "standard_error", "difference_low", "difference_high"]
 
 
 def methodology_runs(
@@ -115,7 +116,12 @@ def methodology_scores(
         `standard_error` (of the resampling), `difference`, `difference_low`, `difference_high`
         (P - P of the reference), `from_trials`, `to_trials`, `held` (means), `n_kernels`,
         `n_workloads` (those without a score do not count), `n_seeds` (the fewest of any
-        workload), `confidence`.
+        workload), `confidence`. What tells how sure a score is, is null where one run of each
+        on one workload is all there is.
+
+    Raises:
+        UsageError: A searcher without runs of some workload; nothing that random search leaves
+            to win.
     """
     check_searcher(runs, reference)
     table = methodology_runs(runs, readings, optima, cutoffs=cutoffs, limit=limit)
@@ -123,6 +129,7 @@ def methodology_scores(
     table = table.groupby(keys, observed=True)[["score", *_FACTS]].mean().dropna().reset_index()
     if table.empty:
         raise UsageError("a score needs a workload on which random search can be beaten, got none")
+    _check_complete(table)
     bootstrap = Bootstrap(**how)
     each = table.groupby(keys[:3], observed=True)
     means = each[["score", *_FACTS]].mean().groupby("searcher", observed=True).mean()
@@ -135,7 +142,20 @@ def methodology_scores(
     rows["difference"] = rows["estimate"] - rows["estimate"].iloc[other]
     bounds = percentile_bounds(drawn - drawn[:, [other]], bootstrap.confidence)
     rows["difference_low"], rows["difference_high"] = bounds
+    if table["workload"].nunique() == 1 and each.size().max() == 1:
+        rows[_UNCERTAIN] = np.nan
     rows[_FACTS] = means[_FACTS].to_numpy()
     for name in ("kernel", "workload"):
         rows[f"n_{name}s"] = table[name].nunique()
     return rows.assign(n_seeds=each.size().min(), confidence=bootstrap.confidence)
+
+
+def _check_complete(table: pd.DataFrame) -> None:
+    """Refuses scores of which some searcher lacks a workload: means would be of different ones."""
+    counts = table.groupby(["workload", "searcher"], observed=True).size().unstack("searcher")
+    for workload, row in counts.iterrows():
+        if row.isna().any():
+            raise UsageError(
+                f"compared searchers must have runs of every workload; {row.isna().idxmax()} "
+                f"lacks {workload}: run it, or leave one of them out"
+            )

@@ -27,7 +27,7 @@ _SHARED = ("lanes", "gpu", "n_success", "n_runs", "n_kernels", "n_workloads", "n
 def landscapes_of(runs: pd.DataFrame, given: Landscapes = None) -> list[Landscape]:
     """Returns the landscape of every GPU and workload of the runs: a given one, or as it ships."""
     known = {(each.gpu, each.workload): each for each in given or ()}
-    cells = runs[["gpu", "workload"]].astype(str).drop_duplicates().sort_values(["workload"])
+    cells = runs[["gpu", "workload"]].astype(str).drop_duplicates().sort_values(["workload", "gpu"])
     return [
         known[gpu, workload] if (gpu, workload) in known else recorded(workload, gpu)
         for gpu, workload in cells.itertuples(index=False)
@@ -251,4 +251,5 @@ def leaders(
     names = list(best["searcher"].astype(str))
     wanted = () if reference is None else dict.fromkeys((reference, _ALWAYS))
     always = [name for name in wanted if name in names]
-    return [*[name for name in names if name not in always][: most - len(always)], *always]
+    others = [name for name in names if name not in always]
+    return [*others[: max(0, most - len(always))], *always][:most]

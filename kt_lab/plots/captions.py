@@ -42,7 +42,7 @@ def evidence(table: pd.DataFrame, *, budget: str = "") -> str:
     ]
     if budget:
         facts.append(f"budget {budget}")
-    workloads = counted(len(rows.drop_duplicates(["gpu", "workload"])), "workload")
+    workloads = counted(rows["workload"].astype(str).nunique(), "workload")
     kernels = counted(rows["kernel"].astype(str).nunique(), "kernel")
     return f"{workloads} of {kernels} ({', '.join(facts)})."
 

@@ -90,7 +90,7 @@ def _verdict(estimate: float, error: float, freedom: float, theta: float, level:
     return {
         "estimate": np.exp(estimate),
         "low": 0.0 if np.isinf(reach) else np.exp(estimate - reach),
-        "high": np.exp(estimate + reach),
+        "high": np.inf if np.isinf(reach) else np.exp(estimate + reach),
         "p_faster": p_faster,
         "p_slower": p_slower,
         "p_difference": p_none,

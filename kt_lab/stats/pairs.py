@@ -193,7 +193,7 @@ def ratio_table(
         center = _over_workloads(cells, lambda pair: pair.estimate)
         resampled = resample_means(draws, bootstrap.resamples, rng)
         bounds = percentile_interval(resampled, bootstrap.confidence)
-        if len(pairs) == 1 and pairs[0].is_single:
+        if len(cells) == 1 and all(pair.is_single for pair in pairs):
             bounds = (math.nan, math.nan)
         interval = Interval(center, *bounds)
         row = {**_geomean_row(pairs), **_counts(pairs), **_ends(searcher, interval)}

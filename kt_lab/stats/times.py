@@ -162,7 +162,8 @@ def _pooled(table: pd.DataFrame, samples: pd.DataFrame, bootstrap: Bootstrap) ->
             draws.setdefault(kernel, []).append(draw)
         cost, reached = resample_means(draws, bootstrap.resamples, bootstrap.rng(searcher)).T
         with np.errstate(divide="ignore"):
-            bounds = percentile_bounds(cost / reached, bootstrap.confidence)
+            spread = percentile_bounds(cost / reached, bootstrap.confidence)
             total = np.divide(*runs[["amount", "weight"]].sum())
+        bounds = spread if len(runs) > 1 else (np.nan, np.nan)
         pooled.loc[searcher, ["estimate", "low", "high"]] = total, *bounds
     return pooled.assign(scope="pooled")

@@ -115,6 +115,10 @@ def test_running_times_count_censored_runs_in_full(one, join):
     assert (pooled.estimate, pooled.success_rate) == (5, 0.5)
     assert pooled.low <= 5 <= pooled.high == np.inf
     assert set(table[table.axis == "elapsed_s"].unit) == {"s"}
+    alone = stats.running_times(one([9.0, 2.0]), OPTIMA, within=(0.05,), **FEW)
+    pooled = only(alone, axis="spent_trials", scope="pooled")
+    assert pooled.estimate == 2
+    assert np.isnan([pooled.low, pooled.high]).all()  # one run tells of no spread
 
 
 def test_a_profile_counts_workloads_within_a_factor_of_the_best():

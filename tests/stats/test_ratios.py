@@ -179,11 +179,14 @@ def test_mixed_lanes_and_missing_references_are_refused(ratios, one, join):
 
 
 def test_the_same_workload_on_two_gpus_is_two_cells_but_one_workload(one, join):
-    runs = join(
+    once = [
         *(one([v], gpu=g) for g, v in (("a100", 1.0), ("h100", 1.0))),
         *(one([v], gpu=g, searcher="a") for g, v in (("a100", 2.0), ("h100", 8.0))),
-    )
-    table = stats.latency_ratios(runs, **FEW)
+    ]
+    ((estimate, *ends),) = rows(stats.latency_ratios(join(*once), **FEW), "a")
+    assert estimate == pytest.approx(4)
+    assert np.isnan(ends).all()  # one run of each tells of no spread, on two GPUs neither
+    table = stats.latency_ratios(join(*once, *(run.assign(seed=1) for run in once)), **FEW)
     assert [r[0] for r in rows(table, "a", "workload")] == pytest.approx([2, 8])
     row = table[(table.searcher == "a") & (table.scope == "geomean")].iloc[0]
     assert row.estimate == pytest.approx(4)

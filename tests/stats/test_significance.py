@@ -116,6 +116,8 @@ def test_failures_lose_and_are_not_dropped(one, join):
     assert best.probability["a"] == pytest.approx(0.25, abs=0.05)  # both seeds are the first
     row = stats.equivalence(runs, "a", "pattern", budgets=(None,)).iloc[0]
     assert (row.estimate, row.high, row.verdict) == (np.inf, np.inf, "undecided")
+    row = stats.equivalence(runs, "pattern", "a", budgets=(None,)).iloc[0]
+    assert (row.estimate, row.low, row.high, row.verdict) == (0, 0, np.inf, "undecided")
 
 
 def test_the_faster_searcher_is_best_for_sure_and_one_seed_suffices(one, join):
@@ -240,6 +242,21 @@ def test_a_run_that_fails_throughout_scores_as_the_slowest_config(one):
         methodology_scores(one([1.0]), landscape([1.0, 1.0]), optima)
     with pytest.raises(UsageError, match="every landscape"):
         methodology_runs(one([1.0], workload="softmax/b"), readings, optima)
+
+
+def test_scores_are_of_the_same_workloads_and_one_run_has_no_spread(one, join):
+    readings = landscape([1.0, 3.0, 5.0])
+    other = readings.assign(workload="softmax/b")
+    optima = pd.DataFrame({"workload": ["softmax/a", "softmax/b"], "optimum_us": [1.0, 1.0]})
+    runs = join(*(one([3.0, 1.0], searcher=s, workload=f"softmax/{w}")
+                  for s, w in (("pattern", "a"), ("pattern", "b"), ("a", "a"))))  # fmt: skip
+    with pytest.raises(UsageError, match="a lacks softmax/b: run it, or leave one of them out"):
+        methodology_scores(runs, pd.concat([readings, other]), optima, cutoffs=(0, 1))
+    once = runs[runs["workload"] == "softmax/a"]
+    found = methodology_scores(once, readings, optima, cutoffs=(0, 1))
+    assert found.estimate.notna().all()
+    unsure = found[["low", "high", "standard_error", "difference_low", "difference_high"]]
+    assert unsure.isna().all(axis=None)
 
 
 def test_the_cutoff_is_the_inverse_of_the_expected_rank():
