@@ -11,7 +11,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -167,15 +167,11 @@ def _build(node: ast.expr, names: set[str], owner: Constraint) -> _Evaluator:
             names.add(name)
             return lambda columns: columns[name]
         case ast.BoolOp(op=op, values=values):
-            parts = [sub(v) for v in values]
-            join = np.logical_and if isinstance(op, ast.And) else np.logical_or
-            return lambda columns: reduce(join, [_truth(p(columns)) for p in parts])
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = sub(operand)
-            return lambda columns: np.logical_not(_truth(inner(columns)))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = sub(operand)
-            return lambda columns: -inner(columns)
+            parts, join = [sub(v) for v in values], partial(_either, isinstance(op, ast.Or))
+            return lambda columns: reduce(join, [p(columns) for p in parts])
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+            apply, inner = _UNARY[type(op)], sub(operand)
+            return lambda columns: apply(inner(columns))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             apply, a, b = _BINARY[type(op)], sub(left), sub(right)
             return lambda columns: apply(a(columns), b(columns))
@@ -228,3 +224,16 @@ def _membership(a: _Evaluator, members: list[_Evaluator], *, negate: bool) -> _E
 
 def _truth(value: Any) -> np.ndarray:
     return np.asarray(value).astype(bool)
+
+
+def _either(kept: bool, a: Any, b: Any) -> np.ndarray:
+    """Returns what Python's `a or b` (kept: True) or `a and b` is, of text and numbers its truth.
+
+    An array of both would turn numbers into text.
+    """
+    texts = [np.asarray(value).dtype.kind in "US" for value in (a, b)]
+    values = (a, b) if texts[0] == texts[1] else (_truth(a), _truth(b))
+    return np.where(_truth(a) == kept, *values)
+
+
+_UNARY = {ast.Not: lambda value: ~_truth(value), ast.USub: operator.neg}

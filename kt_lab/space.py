@@ -190,24 +190,28 @@ class ParameterSpace(RowSpace):
     def nearest_unseen(self, config: Mapping[str, Any], seen: Collection[Config]) -> Config | None:
         """Returns the valid config nearest to `config` that is not in `seen`; None if none is.
 
+        Where the space is too large to list, also None if none is among the 65,536 nearest rows.
+
         Args:
             config: Values of every parameter; the combination itself may be invalid.
             seen: Configs to leave out; membership tests should be fast (a set or a dict).
         """
         row = self.row(config)
         if not self.enumerable:
-            outward = (self.config(r) for r in self._outward(row) if self.valid(r[None, :])[0])
-            return next((c for c in outward if c not in seen), None)
+            near = (self.config(r) for r in self._outward(row, most=2**16) if self.valid([r])[0])
+            return next((c for c in near if c not in seen), None)
         rows = self.enumerate()
         order = np.argsort(self.distances(row, rows), kind="stable")
         return next((c for i in order if (c := self.config(rows[i])) not in seen), None)
 
-    def _outward(self, row: np.ndarray):
-        """Yields rows in breadth-first order of single steps, valid or not, from `row` on."""
+    def _outward(self, row: np.ndarray, *, most: float = float("inf")):
+        """Yields rows in breadth-first order of single steps, valid or not, from `row` on.
+
+        Ends once so many were met.
+        """
         queue, met = deque([tuple(row.tolist())]), {tuple(row.tolist())}
-        while queue:
-            here = queue.popleft()
-            yield np.asarray(here)
+        while queue and len(met) < most:
+            yield np.asarray(here := queue.popleft())
             for slot, p in enumerate(self.parameters):
                 for value in p.neighbours(here[slot], 1):
                     step = (*here[:slot], value, *here[slot + 1 :])

@@ -68,7 +68,8 @@ def capture(
     parts = (inputs, grid, reference, baseline or reference, _names(output))
     request = Request(fn, *parts, dict(constexprs or {}), kept)
     facts = {"name": name, "dtype": dtype, "source": source, "rtol": rtol, "atol": atol}
-    return _kernel(request, space, _each(extents), (bytes_moved, flops), facts)
+    each = [extents or {}] if isinstance(extents or {}, Mapping) else list(extents)
+    return _kernel(request, space, each, (bytes_moved, flops), facts)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,3 @@ def _count(given: int | Callable[[Workload], int]) -> Callable[[Workload], int]:
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _each(extents: Mapping | Sequence[Mapping] | None) -> list[Mapping[str, int]]:
-    return [extents or {}] if isinstance(extents or {}, Mapping) else list(extents)

@@ -17,6 +17,7 @@ from kt_lab.stats.significance import seed_draws
 from kt_lab.stats.tables import CELL, RUN, by_cell, check_columns, check_searcher, single_lanes
 
 _FACTS = ["from_trials", "to_trials", "held"]
+_KEYS = ["kernel", "workload", "searcher", "seed"]
 _UNCERTAIN = ["low", "high", "standard_error", "difference_low", "difference_high"]
 
 
@@ -116,42 +117,36 @@ def methodology_scores(
         `standard_error` (of the resampling), `difference`, `difference_low`, `difference_high`
         (P - P of the reference), `from_trials`, `to_trials`, `held` (means), `n_kernels`,
         `n_workloads` (those without a score do not count), `n_seeds` (the fewest of any
-        workload), `confidence`. What tells how sure a score is, is null where one run of each
-        on one workload is all there is.
+        workload), `confidence`. Bounds and errors are null where one run of each on one
+        workload is all there is.
 
     Raises:
         UsageError: A searcher without runs of some workload; nothing that random search leaves
             to win.
     """
     check_searcher(runs, reference)
-    table = methodology_runs(runs, readings, optima, cutoffs=cutoffs, limit=limit)
-    keys = ["kernel", "workload", "searcher", "seed"]
-    table = table.groupby(keys, observed=True)[["score", *_FACTS]].mean().dropna().reset_index()
-    if table.empty:
-        raise UsageError("a score needs a workload on which random search can be beaten, got none")
-    _check_complete(table)
+    table = _complete(methodology_runs(runs, readings, optima, cutoffs=cutoffs, limit=limit))
     bootstrap = Bootstrap(**how)
-    each = table.groupby(keys[:3], observed=True)
+    each = table.groupby(_KEYS[:3], observed=True)
     means = each[["score", *_FACTS]].mean().groupby("searcher", observed=True).mean()
     drawn = resample_means(seed_draws(table, "score"), bootstrap.resamples, bootstrap.rng(""))
     other = means.index.get_loc(reference)
     rows = pd.DataFrame({"searcher": means.index.astype(str), "reference": reference})
     rows["lanes"], rows["estimate"] = single_lanes(runs), means["score"].to_numpy()
-    rows["low"], rows["high"] = percentile_bounds(drawn, bootstrap.confidence)
-    rows["standard_error"] = drawn.std(axis=0, ddof=1)
     rows["difference"] = rows["estimate"] - rows["estimate"].iloc[other]
-    bounds = percentile_bounds(drawn - drawn[:, [other]], bootstrap.confidence)
-    rows["difference_low"], rows["difference_high"] = bounds
-    if table["workload"].nunique() == 1 and each.size().max() == 1:
-        rows[_UNCERTAIN] = np.nan
+    alone = table["workload"].nunique() == 1 and each.size().max() == 1
+    rows[_UNCERTAIN] = np.nan if alone else _uncertainty(drawn, other, bootstrap.confidence)
     rows[_FACTS] = means[_FACTS].to_numpy()
     for name in ("kernel", "workload"):
         rows[f"n_{name}s"] = table[name].nunique()
     return rows.assign(n_seeds=each.size().min(), confidence=bootstrap.confidence)
 
 
-def _check_complete(table: pd.DataFrame) -> None:
-    """Refuses scores of which some searcher lacks a workload: means would be of different ones."""
+def _complete(scores: pd.DataFrame) -> pd.DataFrame:
+    """Returns means over GPUs, if every searcher has every workload: else they do not compare."""
+    table = scores.groupby(_KEYS, observed=True)[["score", *_FACTS]].mean().dropna().reset_index()
+    if table.empty:
+        raise UsageError("a score needs a workload on which random search can be beaten, got none")
     counts = table.groupby(["workload", "searcher"], observed=True).size().unstack("searcher")
     for workload, row in counts.iterrows():
         if row.isna().any():
@@ -159,3 +154,11 @@ def _check_complete(table: pd.DataFrame) -> None:
                 f"compared searchers must have runs of every workload; {row.isna().idxmax()} "
                 f"lacks {workload}: run it, or leave one of them out"
             )
+    return table
+
+
+def _uncertainty(drawn: np.ndarray, other: int, confidence: float) -> np.ndarray:
+    """Returns _UNCERTAIN of every column of resampled means, differences to column `other`."""
+    away = percentile_bounds(drawn - drawn[:, [other]], confidence)
+    spread = drawn.std(axis=0, ddof=1)
+    return np.column_stack([*percentile_bounds(drawn, confidence), spread, *away])

@@ -27,10 +27,10 @@ _SHARED = ("lanes", "gpu", "n_success", "n_runs", "n_kernels", "n_workloads", "n
 def landscapes_of(runs: pd.DataFrame, given: Landscapes = None) -> list[Landscape]:
     """Returns the landscape of every GPU and workload of the runs: a given one, or as it ships."""
     known = {(each.gpu, each.workload): each for each in given or ()}
-    cells = runs[["gpu", "workload"]].astype(str).drop_duplicates().sort_values(["workload", "gpu"])
+    cells = runs[["gpu", "workload"]].astype(str).drop_duplicates()
     return [
         known[gpu, workload] if (gpu, workload) in known else recorded(workload, gpu)
-        for gpu, workload in cells.itertuples(index=False)
+        for gpu, workload in cells.sort_values(["workload", "gpu"]).itertuples(index=False)
     ]
 
 

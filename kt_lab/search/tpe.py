@@ -15,8 +15,9 @@ its place. The constant liar therefore sees pending configs where they really ar
 import importlib
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,7 +93,6 @@ class TPESearch(Searcher):
         self._created = 0  # Optuna numbers its trials from 0
         self._pending: dict[int, tuple[Config, int]] = {}  # proposal id -> config, Optuna's number
         self._seen: dict[Config, None] = {}  # members asked for or told
-        self._fallback = None
 
     def ask(self, n: int) -> list[Proposal]:
         """Returns n proposals; fewer once every config of the space has been seen.
@@ -139,7 +139,7 @@ class TPESearch(Searcher):
         self.projected_invalid += not valid
         self.projected_duplicate += valid
         self._study.tell(number, state=_fail())
-        moved = self.space.nearest_unseen(config, self._seen)
+        moved = self.space.nearest_unseen(config, self._seen) or next(self._fallback, None)
         if moved is None:
             return None
         return moved, self._add(moved, None, asked=number), "projected"
@@ -155,10 +155,14 @@ class TPESearch(Searcher):
                 return config, number, self._label
             self._study.tell(number, _PENALTY)
         self._idle = 0
-        if self._fallback is None:
-            self._fallback = uniform(self.space, rng=np.random.default_rng(self.seed))
-        config = next((c for c in self._fallback if c not in self._seen), None)
+        config = next(self._fallback, None)
         return None if config is None else (config, self._add(config, None), "random")
+
+    @cached_property
+    def _fallback(self) -> Iterator[Config]:
+        """Uniformly random configs that nobody saw."""
+        drawn = uniform(self.space, rng=np.random.default_rng(self.seed))
+        return (config for config in drawn if config not in self._seen)
 
     # -- Optuna -------------------------------------------------------------------------------
 

@@ -95,3 +95,17 @@ def test_what_cannot_be_computed_says_which_constraint():
 def test_a_text_is_never_multiplied(text):
     with pytest.raises(ConstraintError, match="constraint"):
         Constraint("long", text).evaluate(COLUMNS)
+
+
+def test_and_and_or_are_what_they_are_in_python():
+    a, b = np.array([0, 2, 0, 3]), np.array([5, 5, 0, 1])
+    columns = {"a": a, "b": b, "mode": np.array(["x", "", "y", ""])}
+
+    def values(expression):
+        return Constraint("c", expression).value(columns).tolist()
+
+    rows = list(zip(a.tolist(), b.tolist(), strict=True))
+    assert values("b * (a or 1)") == [b * (a or 1) for a, b in rows]
+    assert values("(a and b) + (a or b or 7)") == [(a and b) + (a or b or 7) for a, b in rows]
+    assert Constraint("c", "mode and a < 3").evaluate(columns).tolist() == [True, False] * 2
+    assert Constraint("c", "not mode or a").evaluate(columns).tolist() == [False, True] * 2

@@ -236,3 +236,15 @@ def test_without_projection_a_spent_budget_ends_the_run_on_many_lanes():
     assert sum(t.first for t in history) == 10
     assert len(history) < 30
     assert searcher.done
+
+
+def test_members_far_from_what_optuna_asks_are_drawn():
+    names = [f"p{i}" for i in range(16)]
+    laws = [Constraint(f"same_{i}", f"p{i} == p{i + 1}") for i in range(0, 8, 2)]
+    space = ParameterSpace(
+        [Integer(name, 0, 9) for name in names], constraints=laws, default=dict.fromkeys(names, 0)
+    )
+    searcher = make_searcher("tpe", space, seed=0)
+    asked = [p.config for _ in range(12) for p in searcher.ask(1)]
+    assert len(set(asked)) == 12
+    assert all(space.contains(config) for config in asked)
