@@ -190,7 +190,7 @@ class ParameterSpace(RowSpace):
     def nearest_unseen(self, config: Mapping[str, Any], seen: Collection[Config]) -> Config | None:
         """Returns the valid config nearest to `config` that is not in `seen`; None if none is.
 
-        Where the space is too large to list, also None if none is among the 65,536 nearest rows.
+        Where the space is too large to list, also None once 65,536 rows around were met in vain.
 
         Args:
             config: Values of every parameter; the combination itself may be invalid.
@@ -207,7 +207,7 @@ class ParameterSpace(RowSpace):
     def _outward(self, row: np.ndarray, *, most: float = float("inf")):
         """Yields rows in breadth-first order of single steps, valid or not, from `row` on.
 
-        Ends once so many were met.
+        Ends once `most` were met, yielded or still to come.
         """
         queue, met = deque([tuple(row.tolist())]), {tuple(row.tolist())}
         while queue and len(met) < most:
