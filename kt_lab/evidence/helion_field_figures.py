@@ -81,9 +81,19 @@ def ratios_figure(
         f"a run had chosen its end, or was cut: {counted(cut, 'run')}. Convergence time: until a "
         f"first reading within {WITHIN:.0%} of the last incumbent's of {name}; reached by "
         f"{reached}. {_setting(result, effort)} {interval_words(tables[WALL_CLOCK])[:-1]}{alone}. "
-        "Pale bars with an arrow: infinite."
+        f"Pale bars with an arrow: infinite.{_fewer(means)}"
     )
     return Drawing(fig, pd.concat(tables.values()), caption, sources=(result,))
+
+
+def _fewer(means: pd.DataFrame) -> str:
+    """Words whose geomeans are over fewer kernels than others'; nothing where none are."""
+    most = means["n_kernels"].max()
+    told = [
+        f"{searcher_style(row.searcher).label} over {row.n_kernels} of {most} kernels"
+        for row in means[means["n_kernels"] < most].itertuples()
+    ]
+    return f" Geomean of {listed(told)}." if told else ""
 
 
 def _caption(result: Mapping[str, Any], effort: str) -> str:

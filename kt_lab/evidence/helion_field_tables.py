@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.evidence.beside_helion import OPERATIONS
+from kt_lab.evidence.cold import FLAGSHIP
 from kt_lab.evidence.markdown import folded, grid
+from kt_lab.plots.captions import counted
 from kt_lab.plots.style import searcher_style
 from kt_lab.stats.pairs import Bootstrap, ratio_table
 from kt_lab.stats.ratios import CONVERGENCE, LATENCY, WALL_CLOCK
@@ -15,7 +17,9 @@ from kt_lab.stats.ratios import CONVERGENCE, LATENCY, WALL_CLOCK
 REFERENCE = "helion_pattern"
 WITHIN = 0.01
 LFBO = "helion_lfbo_pattern"
+DEFAULT = "helion_lfbo_tree"  # since helion #1521
 AS_LONG = "scout_as_long"
+_NONE = pd.DataFrame({"searcher": [], "scope": []})
 _FEWEST = 2  # kernels of a table of means
 _OF_ROW = ("lanes", "seed", "trials", "elapsed_s", "cut", "most_s")
 EFFORTS = ("quick", "full")
@@ -97,7 +101,7 @@ def field_curves(result: Mapping[str, Any], *, effort: str) -> pd.DataFrame:
 
 
 def field_ratios(
-    result: Mapping[str, Any], *, effort: str, timer: str = "events"
+    result: Mapping[str, Any], *, effort: str, timer: str = "events", reference: str = REFERENCE
 ) -> dict[str, pd.DataFrame]:
     """Returns the three comparisons of helion #1115, as `kt_lab.stats.latency_ratios` and so on.
 
@@ -105,6 +109,8 @@ def field_ratios(
         result: Of `kt-lab evidence helion_field`, stored.
         effort: Helion's profile.
         timer: Of the race.
+        reference: The search that ratios are to. What counts as converged is what REFERENCE
+            ended with, whichever it is.
 
     Returns:
         By LATENCY, WALL_CLOCK and CONVERGENCE: a row per (kernel, searcher), and a geomean row
@@ -113,9 +119,11 @@ def field_ratios(
     """
     runs = field_runs(result, effort=effort, timer=timer)
     if runs.empty:
-        return {}
-    known = runs[runs["kernel"].isin(runs.loc[runs["searcher"] == REFERENCE, "kernel"])]
+        return {}  # no columns to go by
+    known = runs[runs["kernel"].isin(runs.loc[runs["searcher"] == reference, "kernel"])]
     known = known[known.groupby("kernel")["searcher"].transform("nunique") > 1]
+    if known.empty:
+        return {}
     measures = {
         LATENCY: ("us", True, np.log(known["end_us"]), 1.0, np.isfinite(known["end_us"])),
         WALL_CLOCK: ("s", False, known["elapsed_s"], 1.0, True),
@@ -127,7 +135,7 @@ def field_ratios(
         facts = {"measure": name, "unit": unit}
         facts |= {"within": WITHIN} if name == CONVERGENCE else {}
         tables[name] = ratio_table(
-            samples, facts, reference=REFERENCE, logged=logged, bootstrap=Bootstrap()
+            samples, facts, reference=reference, logged=logged, bootstrap=Bootstrap()
         )
     return tables
 
@@ -146,7 +154,7 @@ def field_lines(result: Mapping[str, Any], *, about: bool = True) -> list[str]:
             "",
             *_table(result, effort),
             "",
-            _claim(result, effort),
+            _claim(result, effort) + _over_default(result, effort),
         ]
     return [*lines, "", _details(result, efforts)]
 
@@ -256,6 +264,34 @@ def _claim(result: Mapping[str, Any], effort: str) -> str:
         "(https://github.com/pytorch/helion/pull/1280); B200, 15 runs each) and here, inside "
         f"or outside of our interval: {'; '.join(told)}."
     )
+
+
+def _over_default(result: Mapping[str, Any], effort: str) -> str:
+    """Words the flagship over what Helion runs unless told otherwise, if both ran."""
+    tables = {
+        timer: field_ratios(result, effort=effort, timer=timer, reference=DEFAULT)
+        for timer in ("events", "graph")
+    }
+    told = []
+    read = (("events", LATENCY), ("graph", LATENCY), ("events", WALL_CLOCK))
+    for name in (AS_LONG, FLAGSHIP):
+        found = [tables[timer].get(measure, _NONE) for timer, measure in read]
+        latency, graph, seconds = (
+            table[table["searcher"] == name].set_index("scope") for table in found
+        )
+        if latency.empty:
+            continue
+        kernels = latency.loc[["workload"], "estimate"]
+        graphs = f" by events, {_cell(graph, 'geomean')} by graphs" if len(graph) else ""
+        told.append(
+            f"{searcher_style(name).label} {_cell(latency, 'geomean')}{graphs}, after "
+            f"{_cell(seconds, 'geomean')} of the seconds ({counted(len(kernels), 'kernel')}, "
+            f"{kernels.min():.3f} to {kernels.max():.3f} by events)"
+        )
+    if not told:
+        return ""
+    label = searcher_style(DEFAULT).label
+    return f" Over {label}, Helion's default of today, latency: {'; '.join(told)}."
 
 
 def _details(result: Mapping[str, Any], efforts: Sequence[str]) -> str:

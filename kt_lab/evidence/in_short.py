@@ -8,7 +8,7 @@ from typing import Any
 
 from kt_lab.evidence.cold import FLAGSHIP
 from kt_lab.evidence.geomeans import geomean_interval
-from kt_lab.evidence.helion_field_tables import AS_LONG, REFERENCE, field_ratios
+from kt_lab.evidence.helion_field_tables import AS_LONG, DEFAULT, REFERENCE, field_ratios
 from kt_lab.evidence.large_tables import large_table
 from kt_lab.evidence.live_tables import TIMERS, live_table
 from kt_lab.evidence.markdown import bullets
@@ -19,7 +19,7 @@ from kt_lab.evidence.warm_live import MODES
 from kt_lab.landscape import data_directory
 from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.style import searcher_style
-from kt_lab.stats.ratios import LATENCY
+from kt_lab.stats.ratios import LATENCY, WALL_CLOCK
 
 BEGIN = "<!-- short -->"
 END = "<!-- /short -->"
@@ -131,6 +131,28 @@ def _full(*fields: Mapping[str, Any]) -> str:
     return (
         f" Its latency over {reference}'s at full effort, after as many seconds: "
         f"{', '.join(told)}."
+    ) + "".join(map(_over_default, fields))
+
+
+def _over_default(result: Mapping[str, Any]) -> str:
+    """Words the flagship over Helion's default at full effort; nothing where that did not run."""
+    tables = field_ratios(result, effort="full", timer=TIMERS[0], reference=DEFAULT)
+    if not tables:
+        return ""
+    means = [
+        table[table["scope"] == "geomean"].set_index("searcher")
+        for table in (tables[LATENCY], tables[WALL_CLOCK])
+    ]
+    told = [
+        f"{latency['estimate']:.3f} ({latency['low']:.3f} to {latency['high']:.3f}) after "
+        f"{seconds['estimate']:.2f} of its seconds"
+        for name in (FLAGSHIP, AS_LONG)
+        for latency, seconds in [[mean.loc[name] for mean in means]]
+    ]
+    kernels = counted(int(means[0].loc[AS_LONG, "n_kernels"]), "kernel")
+    return (
+        f" Over {searcher_style(DEFAULT).label}'s, Helion's default, at full effort on "
+        f"{kernels} ({result['gpu']}): {' and '.join(told)}."
     )
 
 

@@ -11,6 +11,7 @@ from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.evidence import helion_field
 from kt_lab.evidence.helion_field_tables import (
+    DEFAULT,
     REFERENCE,
     field_lines,
     field_ratios,
@@ -279,6 +280,28 @@ def test_the_readme_tells_ratios_cuts_and_what_was_published(result):
     assert "\n".join(field_lines(result, about=False)) in report(result)
 
 
+def test_the_flagship_is_told_over_what_helion_runs_by_default(result):
+    assert "default of today" not in report(result)
+    assert field_ratios(result, effort="full", reference=DEFAULT) == {}
+    for op, us, ours in (("softmax", 10.0, 8.0), ("matmul", 100.0, 125.0)):
+        result["rows"] += [
+            run_row(op, DEFAULT, 0, [(1.0, "ok", us, {})], 20.0),
+            run_row(op, "scout", 0, [(1.0, "ok", us, {})], 5.0),
+        ]
+        race = next(r for r in result["rows"] if (r["op"], r["search"]) == (op, "race"))
+        race["names"] += [f"{DEFAULT}/0", "scout/0"]
+        race["medians_us"]["events"] += [us, ours]
+        race["medians_us"]["graph"] += [us, 2 * us]
+    tables = field_ratios(result, effort="full", reference=DEFAULT)
+    assert geomean(tables["latency"], "scout") == pytest.approx(1.0)
+    assert geomean(tables["latency"], REFERENCE) == pytest.approx(1.0)
+    assert geomean(tables["wall_clock"], "scout") == pytest.approx(0.25)
+    told = report(result).split("Helion's default of today, latency: ")[1]
+    assert told.startswith("Scout 1.000 (0.800 to 1.250) by events, 2.000 (2.000 to 2.000) by ")
+    assert "graphs, after 0.250 (0.250 to 0.250) of the seconds (2 kernels, 0.800 to 1.250" in told
+    assert "Scout, as long" not in told.splitlines()[0]
+
+
 def test_a_race_that_failed_leaves_its_operation_out(result):
     race = result["rows"][3]
     assert race["search"] == "race"
@@ -324,6 +347,12 @@ def test_kernels_can_be_drawn_apart_and_all_of_them_as_ratios(result):
     told = ("to Pattern (Helion)", "timer events", "was cut: 2 runs", "DE (Helion) in 0 of 2 runs")
     for words in (*told, "(one seed has none)", "softmax and matmul", "NVIDIA X"):
         assert words in bars.caption
+    assert "Geomean of" not in bars.caption
+    result["rows"] = [
+        row for row in result["rows"] if (row["op"], row["search"]) != ("softmax", "helion_de")
+    ]
+    told = "Geomean of DE (Helion) over 1 of 2 kernels."
+    assert ratios_figure(result).caption.endswith(told)
     with pytest.raises(UsageError, match="nothing was raced at effort quick"):
         ratios_figure(result, effort="quick")
 

@@ -7,7 +7,7 @@ import pytest
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence import in_short
-from kt_lab.evidence.helion_field_tables import AS_LONG
+from kt_lab.evidence.helion_field_tables import AS_LONG, DEFAULT
 from kt_lab.landscape import data_directory
 
 
@@ -99,3 +99,14 @@ def test_kernels_that_are_slower_than_at_full_effort_are_counted(stored):
     assert told in in_short.block(stored)
     change(stored, "helion_field", twice_as_slow)
     assert told.replace("1 more", "2 more") in in_short.block(stored)
+
+
+def test_helions_default_is_told_of_the_gpu_that_it_ran_on(stored):
+    told = "Helion's default, at full effort on 8 kernels (NVIDIA H200): "
+    assert in_short.block(stored).count(told) == 1
+
+    def without(result):
+        result["rows"] = [row for row in result["rows"] if row["search"] != DEFAULT]
+
+    change(stored, "helion_field", without)
+    assert "Helion's default, at" not in in_short.block(stored)
