@@ -91,8 +91,8 @@ def row_of(given: Any) -> tuple[str, dict[str, Any], str | None]:
     Raises:
         UsageError: It is neither a name nor a class, or its options are not JSON.
     """
-    algorithm, options = given if isinstance(given, tuple | list) else (given, {})
-    options = {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
+    algorithm, *told = given if isinstance(given, tuple | list) else [given]
+    options = {k: v.item() if isinstance(v, np.generic) else v for k, v in dict(*told).items()}
     try:
         json.dumps(options)
     except TypeError:

@@ -79,6 +79,8 @@ class Experiment:
         """Checks names now rather than an hour into the run."""
         if "+" in self.name:
             raise UsageError(f"the name of an experiment must have no +, got {self.name!r}")
+        if not isinstance(self.budget, Budget):
+            raise UsageError(f"budget must be a Budget, got {self.budget!r}; Budget(trials=...)")
         object.__setattr__(self, "seeds", _whole("seeds", self.seeds))
         object.__setattr__(self, "lanes", _lanes(self.lanes))
         if self.seeds < 1 or not self.workloads or not self.searchers or not self.lanes:

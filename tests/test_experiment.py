@@ -239,6 +239,7 @@ def test_a_foreign_or_truncated_file_is_refused(tmp_path):
         ({"searchers": {"p": ("pattern", {"copies": {1}})}}, UsageError, "numbers, texts, flags"),
         ({"workloads": ["softmax/1x1"]}, LandscapeError, "must name one landscape, got none"),
         ({"workloads": ["softmax/4096x640"] * 2}, UsageError, "must be named once, got softmax"),
+        ({"budget": 3}, UsageError, r"budget must be a Budget, got 3; Budget\(trials="),
         ({"seeds": 1.5}, UsageError, "seeds must be a whole number, got 1.5"),
         ({"lanes": 4}, UsageError, r"lanes must list compile lane counts, as in \(4, 16\), got 4"),
         ({"lanes": (0,)}, UsageError, r"different counts >= 1, got \(0,\)"),
@@ -248,6 +249,11 @@ def test_a_foreign_or_truncated_file_is_refused(tmp_path):
 def test_a_bad_request_is_refused_before_anything_runs(changes, error, law):
     with pytest.raises(error, match=law):
         _experiment(**changes)
+
+
+def test_a_searcher_may_stand_alone_in_its_tuple():
+    alone = _experiment(searchers={"r": ("random",)})
+    assert alone.cells() == _experiment(searchers={"r": "random"}).cells()
 
 
 def test_a_landscape_and_its_own_file_are_one_workload():

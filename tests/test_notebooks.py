@@ -199,6 +199,24 @@ def test_every_notebook_is_run_here():
     assert len(SMALL) >= 4
 
 
+@pytest.mark.parametrize("name", ["00_start_here.ipynb", "04_tune_live.ipynb"])
+def test_a_search_in_which_nothing_was_ok_is_told(name, tmp_path):
+    parameters = SMALL[name][0] | {"SEARCHER": "tpe", "TRIALS": 1, "OUTPUT": str(tmp_path)}
+    parameters |= {"WORKLOAD": "softmax/256x128256"}  # its first config does not launch
+    executed = papermill.execute_notebook(
+        str(NOTEBOOKS / name),
+        str(tmp_path / name),
+        parameters=parameters,
+        kernel_name="python3",
+        cwd=str(NOTEBOOKS),
+        progress_bar=False,
+        log_output=False,
+        execution_timeout=120,
+    )
+    said = [o["text"] for c in executed.cells for o in c.get("outputs", ()) if "text" in o]
+    assert any("ok: raise TRIALS" in text for text in said)
+
+
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_a_notebook_runs_and_saves_its_figures(name, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()

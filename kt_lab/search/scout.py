@@ -91,7 +91,7 @@ class ScoutSearch(Searcher):
     def ask(self, n: int) -> list[Proposal]:
         """Returns up to n unseen configs: none beyond the budget's trials, or not worth it."""
         left = (getattr(self.budget, "trials", None) or math.inf) - self._proposed
-        wanted, proposals = min(count(n), left), []
+        wanted, proposals, self.done = min(count(n), left), [], self.done or left <= 0
         with single_thread():
             self._prepare(lanes=wanted)
             if not self._listed and self._epochs.ended(self._values, left=left):

@@ -147,6 +147,4 @@ def acceptance(old: float, new: float, temperature: float) -> float:
     """
     if math.isinf(old) or new < old:
         return 1.0
-    if math.isinf(new):
-        return 0.0
-    return math.exp((old - new) / old / temperature)
+    return math.exp((old - new) / old / temperature)  # of a failure exp(-inf), 0

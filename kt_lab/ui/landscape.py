@@ -24,7 +24,13 @@ from kt_lab.ui.landscape_choice import LandscapePicker, SliceControls
 from kt_lab.ui.landscape_figure import slice_figure
 from kt_lab.ui.landscape_map import LandscapeMap, scale_html
 from kt_lab.ui.landscape_view import SearchControls
-from kt_lab.ui.landscape_words import cell_config, cell_tip, landscape_line, reading_line
+from kt_lab.ui.landscape_words import (
+    cell_config,
+    cell_tip,
+    landscape_line,
+    reading_line,
+    run_name,
+)
 from kt_lab.ui.session import Session
 from kt_lab.ui.shell import Shell, Throttle, pump, wait_for
 
@@ -105,10 +111,13 @@ class LandscapePanel:
 
         Raises:
             UnknownName: There is no such workload, GPU, parameter or searcher.
-            UsageError: An axis is doubled or fixed.
+            UsageError: An axis is doubled or fixed, or a number out of its range.
+            SpaceError: A fixed value is not one of the parameter's. Nothing is set then.
         """
         if searcher is not None and searcher not in self.controls.searcher.options:
             raise UnknownName("searcher", searcher, self.controls.searcher.options)
+        self.controls.check(seed=seed, trials=trials)
+        self.slice.wanted(self.picker.wanted(workload, gpu=gpu), x=x, y=y, fixed=fixed)
         self.picker.choose(workload, gpu=gpu)
         if (x, y, fixed) != (None, None, None):
             self.slice.choose(x=x, y=y, fixed=fixed)
@@ -232,7 +241,8 @@ class LandscapePanel:
             self.show_run(run)
         self.controls.buttons["search"].disabled = found.alive
         self.controls.buttons["stop"].disabled = not found.alive
-        said = f"{found.state}: {found.trials:,} trials of {facts['searcher']}"
+        where = "" if same else f" on {facts['workload']}, {facts['gpu']}"
+        said = f"{found.state}: {found.trials:,} trials of {run_name(facts)}{where}"
         self.shell.status.value = f"{said}; {found.error}" if found.error else said
         if found.error:
             self.shell.file(found.traceback, found.error)
@@ -282,7 +292,9 @@ class LandscapePanel:
     def _trail(self) -> None:
         self.map.trace(self._path, self.upto)
         self.controls.now.value = (
-            "no search shown" if self._path is None else reading_line(self._path, self.upto)
+            "no search shown"
+            if self._path is None
+            else f"{reading_line(self._path, self.upto)} ({run_name(self.run.iloc[0])})"
         )
 
     def _cell(self) -> Any:

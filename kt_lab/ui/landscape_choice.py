@@ -77,23 +77,32 @@ class LandscapePicker(_Quiet):
         """The chosen one."""
         return recorded(self.workload.value, self.gpu.value)
 
+    def wanted(self, workload: str | None = None, *, gpu: str | None = None) -> Landscape:
+        """Returns the landscape that `choose` would choose; sets nothing.
+
+        Raises:
+            UnknownName: Nothing was recorded of the workload, or not on that GPU.
+        """
+        workload = self.workload.value if workload is None else workload
+        gpus = [e.gpu for e in self._entries if e.workload == workload]
+        if not gpus:
+            raise UnknownName("recorded workload", workload, [e.workload for e in self._entries])
+        if gpu is not None and gpu not in gpus:
+            raise UnknownName("recorded GPU", gpu, gpus)
+        kept = self.gpu.value if self.gpu.value in gpus else gpus[0]
+        return recorded(workload, gpu or kept)
+
     def choose(self, workload: str | None = None, *, gpu: str | None = None) -> None:
         """Sets the controls; what is not named stays where it can.
 
         Raises:
             UnknownName: Nothing was recorded of the workload, or not on that GPU.
         """
-        found = {e.workload: e for e in self._entries}
+        landscape = self.wanted(workload, gpu=gpu)
         with self._together():
-            if workload is not None:
-                if workload not in found:
-                    raise UnknownName("recorded workload", workload, found)
-                self.kernel.value = found[workload].kernel
-                self.workload.value = workload
-            if gpu is not None:
-                if gpu not in self.gpu.options:
-                    raise UnknownName("recorded GPU", gpu, self.gpu.options)
-                self.gpu.value = gpu
+            self.kernel.value = landscape.kernel
+            self.workload.value = landscape.workload
+            self.gpu.value = landscape.gpu
 
     def _kernel_chosen(self) -> None:
         of = (e.workload for e in self._entries if e.kernel == self.kernel.value)
@@ -138,20 +147,15 @@ class SliceControls(_Quiet):
 
     def offer(self, landscape: Landscape) -> None:
         """Offers the parameters of a landscape; axes and values that it has stay chosen."""
+        axes, fixed = self._kept(landscape)
         self._landscape, space = landscape, landscape.space
-        before = (self.x.value, self.y.value)
-        # without another wish the axes that show most cells
-        long = sorted(space.parameters, key=lambda p: -p.cardinality)
-        wanted = before if set(before) <= set(space.names) else (long[0].name, long[1].name)
         with self._together():
             self._changed = True
             self.others = {p.name: self._other(p) for p in space.parameters}
             self._slot.children = tuple(self.others.values())
             self._axes = None
             self.x.options = self.y.options = space.names
-            self._axes = wanted
-            self.x.value, self.y.value = wanted
-            self._hide()
+            self._set(*axes, self._places(fixed))
 
     def choose(
         self, *, x: str | None = None, y: str | None = None, fixed: Mapping[str, Any] | None = None
@@ -163,20 +167,57 @@ class SliceControls(_Quiet):
             UsageError: An axis is doubled or fixed.
             SpaceError: A fixed value is not one of the parameter's.
         """
-        x = x or (self.x.value if y != self.x.value else self.y.value)
-        y = y or (self.y.value if x != self.y.value else self.x.value)
-        wanted = dict(self.fixed if fixed is None else fixed)
-        if fixed is None:
-            wanted = {name: value for name, value in wanted.items() if name not in (x, y)}
-        check_axes(self._landscape, x, y, wanted)
-        parameters = {p.name: p for p in self._landscape.space.parameters}
-        places = {name: parameters[name].index(value) for name, value in wanted.items()}
+        wanted = self.wanted(self._landscape, x=x, y=y, fixed=fixed)
         with self._together():
             self._axes = None
-            self.x.value, self.y.value, self._axes = x, y, (x, y)
-            for name, widget in self.others.items():
-                widget.value = places.get(name, _BEST)
-            self._hide()
+            self._set(*wanted[:2], self._places(wanted[2]))
+
+    def wanted(
+        self,
+        landscape: Landscape,
+        *,
+        x: str | None = None,
+        y: str | None = None,
+        fixed: Mapping[str, Any] | None = None,
+    ) -> tuple[str, str, dict[str, Any]]:
+        """Returns the axes and fixed values that `choose` would set on a landscape; sets nothing.
+
+        Raises:
+            UnknownName, UsageError, SpaceError: As in `choose`.
+        """
+        before, kept = self._kept(landscape)
+        x = x or (before[0] if y != before[0] else before[1])
+        y = y or (before[1] if x != before[1] else before[0])
+        if fixed is None:
+            fixed = {name: value for name, value in kept.items() if name not in (x, y)}
+        check_axes(landscape, x, y, fixed)
+        for name, value in fixed.items():
+            landscape.space.parameters[landscape.space.names.index(name)].index(value)
+        return x, y, dict(fixed)
+
+    def _kept(self, landscape: Landscape) -> tuple[tuple[str, str], dict[str, Any]]:
+        """Returns the axes and fixed values of now that a landscape has too."""
+        parameters = {p.name: p for p in landscape.space.parameters}
+        axes = (self.x.value, self.y.value)
+        if not set(axes) <= set(parameters):  # those that show most cells
+            long = sorted(landscape.space.parameters, key=lambda p: -p.cardinality)
+            axes = (long[0].name, long[1].name)
+        kept = {
+            name: value
+            for name, value in (self.fixed if self.others else {}).items()
+            if name in parameters and name not in axes and value in parameters[name].values
+        }
+        return axes, kept
+
+    def _places(self, fixed: Mapping[str, Any]) -> dict[str, int]:
+        parameters = {p.name: p for p in self._landscape.space.parameters}
+        return {name: parameters[name].index(value) for name, value in fixed.items()}
+
+    def _set(self, x: str, y: str, places: Mapping[str, int]) -> None:
+        self.x.value, self.y.value, self._axes = x, y, (x, y)
+        for name, widget in self.others.items():
+            widget.value = places.get(name, _BEST)
+        self._hide()
 
     def _axes_chosen(self) -> None:
         """Swaps the axes where one was set to the other."""

@@ -2,6 +2,7 @@
 
 import ipywidgets as w
 
+from kt_lab.errors import UsageError
 from kt_lab.plots import VENUES
 from kt_lab.ui.choices import searcher_names
 from kt_lab.ui.controls import button, dropdown
@@ -74,6 +75,17 @@ class SearchControls:
             [self.venue, on["save"], *hand],
         )
         self.rows = [w.HBox(row, layout=w.Layout(flex_flow="row wrap")) for row in rows]
+
+    def check(self, **numbers: int | None) -> None:
+        """Raises unless each number may be set: a widget would move it into its range.
+
+        Raises:
+            UsageError: It is out of the range of its control.
+        """
+        for name, value in numbers.items():
+            widget = getattr(self, name)
+            if value is not None and not widget.min <= value <= widget.max:
+                raise UsageError(f"{name} must be in {widget.min}..{widget.max}, got {value!r}")
 
     def fit(self, count: int) -> None:
         """Makes the slider as long as a search of `count` readings, and shows all of them."""

@@ -62,6 +62,12 @@ def reading_line(path: pd.DataFrame, upto: int) -> str:
     return f"reading {upto} of {len(path)}: {found}{where}{best}"
 
 
+def run_name(facts: Mapping[str, Any]) -> str:
+    """Returns whose run it is, in words: of `facts` or a row of its table."""
+    seed = facts.get("seed")
+    return str(facts.get("searcher", "a run")) + ("" if seed is None else f", seed {seed}")
+
+
 def landscape_line(landscape: Landscape) -> str:
     """Returns which landscape it is, in one line."""
     gpu = landscape.manifest.get("facts", [{}])[0].get("gpu", landscape.gpu)

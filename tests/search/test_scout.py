@@ -334,9 +334,12 @@ def test_nothing_is_thought_of_beyond_the_trials_of_the_budget():
     searcher = scout(space, budget=Budget(trials=10), ahead=1000.0)
     asked = searcher.ask(50)
     searcher.tell([Trial(n, p, evaluate(p.config)) for n, p in enumerate(asked)])
-    assert len(asked + searcher.ask(50)) == 10
+    last = searcher.ask(50)
+    assert len(asked + last) == 10
+    assert not searcher.done
     assert searcher.ask(50) == []
-    assert not searcher.done  # what is under way may still be told
+    assert searcher.done  # whoever loops until it is must come to an end
+    searcher.tell([Trial(len(asked) + n, p, evaluate(p.config)) for n, p in enumerate(last)])
     assert len(drive(scout(space), evaluate, trials=12)) == 12  # no budget, no end
 
 

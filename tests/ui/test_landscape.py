@@ -114,6 +114,41 @@ def test_another_landscape_brings_its_parameters(panel):
         panel.choose(fixed={"WAVES": 77})
 
 
+def test_what_cannot_be_chosen_sets_nothing(panel):
+    def state():
+        chosen = (panel.landscape, panel.slice.x.value, panel.slice.y.value, panel.slice.fixed)
+        return (*chosen, panel.controls.seed.value, panel.controls.trials.value)
+
+    panel.choose(fixed={"BLOCK_K": 128})
+    before = state()
+    other = {"workload": "softmax/4096x640"}
+    for wrong, said in (
+        ({"trials": 0}, "trials must be in 1..100000, got 0"),
+        ({"seed": -1}, "seed must be in 0..2147483647, got -1"),
+        ({"x": "BLOCK_M", "y": "BLOCK_M"}, "must be two parameters"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            panel.choose(**other, **wrong)
+    for wrong in ({"x": "nope"}, {"gpu": "nope"}, {"fixed": {"nope": 1}}, {"y": "BLOCK_K"}):
+        with pytest.raises(UnknownName):
+            panel.choose(**other, **wrong)
+    with pytest.raises(SpaceError):
+        panel.choose(**other, fixed={"num_stages": 99})
+    assert state() == before
+
+
+def test_fixed_values_stay_where_another_workload_has_them(panel):
+    panel.choose(fixed={"BLOCK_K": 128, "num_stages": 3})
+    panel.choose("int4_gemm/1x1x7168x8192")
+    assert (panel.slice.x.value, panel.slice.y.value) == ("BLOCK_N", "num_warps")
+    assert panel.slice.fixed == {"BLOCK_K": 128, "num_stages": 3}
+    shown = panel.cells.loc[panel.cells["status"] == OK, "config"]
+    space = panel.landscape.space
+    assert {space.config(space.enumerate()[int(at)])["num_stages"] for at in shown} == {3}
+    panel.choose("softmax/4096x640")  # no BLOCK_K, and other stages
+    assert "BLOCK_K" not in panel.slice.fixed
+
+
 # -- a search on it -------------------------------------------------------------------------------
 
 
@@ -121,7 +156,7 @@ def test_a_search_is_shown_reading_by_reading(panel, tmp_path):
     panel.choose(trials=40, seed=2)
     panel.search()
     run = panel.wait(LONG_S)
-    assert panel.shell.status.value == "done: 40 trials of pattern"
+    assert panel.shell.status.value == "done: 40 trials of pattern, seed 2"
     assert panel.upto == panel.controls.slider.max == panel.controls.play.max == len(run)
     path = search_path(panel.landscape, run, "BLOCK_N", "num_warps")
     for upto in (0, 1, 17):
@@ -168,6 +203,8 @@ def test_the_way_of_a_search_is_back_when_its_landscape_is(panel):
     run = panel.wait(LONG_S)
     panel.picker.kernel.value = "softmax"
     assert panel.run is None
+    said = f"done: 20 trials of pattern, seed 0 on {run['workload'].iloc[0]}, h200"
+    assert panel.shell.status.value == said
     panel.picker.kernel.value = kernel
     panel.picker.workload.value = workload
     pd.testing.assert_frame_equal(panel.run, run)
@@ -179,6 +216,7 @@ def test_a_stored_run_can_be_laid_over_the_map(panel):
         panel.show_run(_run("softmax/4096x640"))
     panel.show_run(_run(WORKLOAD))
     assert panel.upto == 30
+    assert panel.controls.now.value.endswith(" (random, seed 0)")
     panel.show_run(None)
     assert panel.map.trail.value == ""
 
@@ -228,7 +266,7 @@ def test_in_an_event_loop_the_panel_renders_by_itself():
         return panel
 
     panel = asyncio.run(notebook())
-    assert panel.shell.status.value == "done: 10 trials of random"
+    assert panel.shell.status.value == "done: 10 trials of random, seed 0"
     assert panel.upto == 10
 
 
