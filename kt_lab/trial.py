@@ -97,7 +97,7 @@ class Measurement:
 
     Attributes:
         status: One of STATUSES.
-        samples_us: Every timed launch in order, in microseconds; empty unless ok or censored.
+        samples_us: Every timed launch in order, in microseconds, > 0; empty unless ok or censored.
         compile_s: Wall-clock seconds in the compile lane, >= 0; 0 when already compiled.
         check_s: Seconds of the correctness check in the timing lane.
         measure_s: All seconds in the timing lane, the check included.
@@ -114,11 +114,11 @@ class Measurement:
     error: str = ""
 
     def __post_init__(self):
-        """Refuses a status that nobody would know how to count."""
+        """Refuses a status that nobody would know how to count, and times that cannot be."""
         if self.status not in STATUSES:
             raise UsageError(f"status must be one of {STATUSES}, got {self.status!r}")
-        if self.status == OK and not self.samples_us:
-            raise UsageError("a measurement with status 'ok' must hold at least one sample, got 0")
+        if self.status == OK and not (self.samples_us and all(us > 0 for us in self.samples_us)):
+            raise UsageError(f"an 'ok' needs samples, each above 0 µs, got {self.samples_us}")
 
     @property
     def latency_us(self) -> float | None:

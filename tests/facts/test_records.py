@@ -31,11 +31,12 @@ def test_latency_is_the_median_and_null_unless_ok():
     assert Measurement("timeout").latency_us is None
 
 
-def test_a_measurement_refuses_unknown_statuses_and_empty_successes():
+def test_a_measurement_refuses_unknown_statuses_and_successes_that_cannot_be():
     with pytest.raises(UsageError, match="status must be one of"):
         Measurement("fine")
-    with pytest.raises(UsageError, match="at least one sample"):
-        Measurement("ok")
+    for wrong in ((), (0.0,), (3.0, -1.0), (math.nan,), (3.0, math.nan)):
+        with pytest.raises(UsageError, match=r"needs samples, each above 0 µs, got \("):
+            Measurement("ok", wrong)
 
 
 def test_the_incumbent_stands_on_the_most_careful_latest_reading():
