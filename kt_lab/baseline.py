@@ -1,6 +1,5 @@
 """What searchers are held against: exact random search, the noise floor, the landscape."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -101,35 +100,6 @@ def _rank_probability(ok: int, total: int, k: int) -> np.ndarray:
     logs = log_gamma(worse + 1) - log_gamma(k) - log_gamma(worse - k + 2)
     logs = logs - (log_gamma(total + 1) - log_gamma(k + 1) - log_gamma(total - k + 1))
     return np.where(possible, np.exp(logs), 0.0)
-
-
-def cutoff_draws(values: Sequence[float | None], cutoff: float) -> int:
-    """Returns how many evaluations random search needs to come some way to the optimum.
-
-    The way is measured from the median: the level is optimum + (median - optimum) (1 - cutoff).
-    With the n ok values from slowest to fastest, i is the first (from 0) at or below it (the one
-    before, if that is the optimum), and the answer i / (n + 1 - i), rounded up: the inverse of
-    the expected rank of the best of m draws. Failures are not counted.
-
-    Args:
-        values: Latencies per config, shape (N,), in microseconds; null: failed.
-        cutoff: In [0, 1]; 0.95 is the methodology's end, 0.01 its start.
-
-    Returns:
-        At least 1.
-
-    Source:
-        Willemsen et al., FGCS 2024, doi 10.1016/j.future.2024.05.021, section 3.3.
-    """
-    column = _column(values, "values")
-    ranked = -np.sort(-column[~np.isnan(column)])
-    if not 0 <= cutoff <= 1 or ranked.size == 0:
-        raise UsageError(f"a cutoff must lie in 0..1, with an ok config; got {cutoff}")
-    level = ranked[-1] + (np.median(ranked) - ranked[-1]) * (1 - cutoff)
-    at = int(np.argmax(ranked <= level))
-    if cutoff < 1 and ranked[at] == ranked[-1]:
-        at -= 1
-    return max(1, math.ceil(at / (ranked.size + 1 - at)))
 
 
 def readings(landscapes: Iterable[Landscape]) -> pd.DataFrame:

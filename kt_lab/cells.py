@@ -19,7 +19,7 @@ from kt_lab.search import get_searcher
 from kt_lab.search.base import Searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
-from kt_lab.tune import tune
+from kt_lab.tune import interrupted, tune
 
 CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
 NOT_REPEATABLE = ("search_s", "elapsed_s")  # measured on the machine that runs the searcher
@@ -137,7 +137,7 @@ def run_cell(
     searcher = kind(
         space or landscape.space, seed=cell.seed, budget=budget, prior=prior, **options
     )
-    history = tune(searcher, runner, budget=budget)
+    history = tune(searcher, runner, budget=budget, on_interrupt=interrupted)
     if not history and cell.seconds is not None:
         start = Proposal(0, landscape.space.default)
         late = Measurement("timeout", info={"config": landscape.index(start.config)})

@@ -32,7 +32,7 @@ from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
-from kt_lab.tune import tune
+from kt_lab.tune import interrupted, tune
 from kt_lab.workload import Kernel, Workload
 
 BUDGET = Budget(trials=200)
@@ -164,7 +164,7 @@ def _decide(
     searcher, incumbent = "random" if listed else searcher, space.default
     with closing(runner_for(workload, space=space)) as runner:
         found = make_searcher(searcher, space, seed=seed, budget=budget)
-        history = tune(found, runner, budget=budget)
+        history = tune(found, runner, budget=budget, on_interrupt=interrupted)
         read = {c: t.measurement for c, t in history.readings.items()}
         read |= _measured(runner, [c for c in [incumbent] if c not in read])
         apparent = {c: m.latency_us for c, m in read.items()}

@@ -159,9 +159,10 @@ class Experiment:
             with Shared(target, json.loads(json.dumps(self.facts()))) as shared:
                 if target is None or not target.exists():  # by now: it may have been waited for
                     frame = self._share(shared, executor, on_progress, on_run, stop)
-        if target is not None:
+        found = load_runs(target, expect=self.facts()) if frame is None else frame
+        if target is not None:  # whose table it is is known by now
             sweep(target)
-        return load_runs(target, expect=self.facts()) if frame is None else frame
+        return found
 
     def _share(self, shared: Shared, executor, on_progress, on_run, stop) -> pd.DataFrame:
         """Computes what nobody has, waits for what others have in hand, stores the table."""

@@ -100,6 +100,11 @@ def guarded_pick(
         rule: Level, floor and launches of race and duel; None: `RULE`.
     """
     rule, launch = rule or RULE, launch or (lambda config: config)
+    if not (field >= 4 and shortlist >= 1 and 0 <= keep <= 1):
+        raise UsageError(
+            "a guarded pick needs field >= 4, shortlist >= 1 and keep in [0, 1], got "
+            f"field={field}, shortlist={shortlist}, keep={keep}"
+        )
     looks = [rounds * 2**i for i in range(5)]
     if not 0.5**rounds <= rule.level / 2 / shortlist / len(looks):
         raise UsageError(

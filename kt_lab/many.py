@@ -27,7 +27,7 @@ from kt_lab.search import make_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.stats.keyed import CELL, FAILED, crossings, judged_picks, read_costs
 from kt_lab.trial import Config, History
-from kt_lab.tune import tune
+from kt_lab.tune import interrupted, tune
 from kt_lab.workload import Workload
 
 
@@ -164,10 +164,15 @@ def tune_many(
         for part in range(k):
             share = _share(budget, part, k)
             made = {"seed": seed + 1_000_003 * part, "budget": share, **(options or {})}
-            histories.append(tune(make_searcher(searcher, space, **made), runner, budget=share))
-            found = _found(runner, values, key, part + 1, objective)
-            runner.base = np.fmin.reduce([runner.base, *(runner.readings[c] for c in found[1])])
-        return ManyResult(tuple(workloads), *found, runner.readings, tuple(histories), runner.now)
+            own = make_searcher(searcher, space, **made)
+            histories.append(tune(own, runner, budget=share, on_interrupt=interrupted))
+            while runner.pending:  # too late to count, and of no use to the next search
+                runner.next()
+            told = {trial.config for history in histories for trial in history}
+            readings = {c: costs for c, costs in runner.readings.items() if c in told}
+            found = _found(readings, values, key, part + 1, objective)
+            runner.base = np.fmin.reduce([runner.base, *(readings[c] for c in found[1])])
+        return ManyResult(tuple(workloads), *found, readings, tuple(histories), runner.now)
     finally:
         runner.close()
 
@@ -179,13 +184,13 @@ def _share(budget: Budget, part: int, k: int) -> Budget:
 
 
 def _found(
-    runner: JointRunner, values: list[tuple], key: Key, k: int, objective: str
+    readings: Mapping[Config, np.ndarray], values: list[tuple], key: Key, k: int, objective: str
 ) -> tuple[Dispatch, tuple[Config, ...], np.ndarray]:
     """Returns the best choice of k among all that was measured: table, configs, costs."""
-    pool = list(runner.readings)
+    pool = list(readings)
     if not pool:
         return Dispatch(key, {}), (), np.ones(len(values))
-    costs = np.array([runner.readings[config] for config in pool])
+    costs = np.array([readings[config] for config in pool])
     picks, use = cover(costs, values, k, objective=objective, base=np.ones(len(values)))
     served = [costs[use[v], i] if v in use else 1.0 for i, v in enumerate(values)]
     table = Dispatch(key, {value: pool[at] for value, at in use.items()})

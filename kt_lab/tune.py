@@ -67,6 +67,11 @@ def tune(
     return History(trials)
 
 
+def interrupted() -> None:
+    """Raises KeyboardInterrupt: for `on_interrupt`, where part of a run is worth nothing."""
+    raise KeyboardInterrupt
+
+
 def _require_budget(budget: Any) -> None:
     """Raises UsageError for what is no budget, such as a number."""
     if not hasattr(budget, "left"):

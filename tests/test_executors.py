@@ -185,6 +185,11 @@ def test_a_killed_process_of_a_pool_costs_nothing_but_time(serial, tmp_path):
     assert same(runs, serial)
 
 
+def test_ctrl_c_does_not_reach_the_workers_of_a_pool():
+    with process_pool(1) as pool:
+        assert pool.submit(signal.raise_signal, signal.SIGINT).result() is None
+
+
 def test_workers_have_the_environment_that_their_pool_began_in(monkeypatch):
     for folder in ("/one", "/two"):
         monkeypatch.setenv("KT_LAB_DATA", folder)

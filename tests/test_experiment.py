@@ -20,6 +20,7 @@ from kt_lab.cells import (
 from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
 from kt_lab.experiment import LATER, Experiment, compare_cell, load_runs, process_pool
 from kt_lab.landscape import landscapes
+from kt_lab.runners.replay import ReplayRunner
 from kt_lab.store import read_table, write_table
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
@@ -190,6 +191,23 @@ def test_an_interrupted_experiment_resumes_where_it_stopped(serial, tmp_path, mo
     assert not journal.exists()
 
 
+def test_a_run_that_is_interrupted_is_none(serial, tmp_path, monkeypatch):
+    class Interrupted(ReplayRunner):
+        left = 30  # so that it is in the second run
+
+        def next(self):
+            Interrupted.left -= 1
+            if not Interrupted.left:
+                raise KeyboardInterrupt
+            return super().next()
+
+    monkeypatch.setattr("kt_lab.cells.ReplayRunner", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _experiment().run(directory=tmp_path)
+    runs = _experiment().run(directory=tmp_path)
+    pd.testing.assert_frame_equal(_repeatable(runs), _repeatable(serial))
+
+
 @pytest.mark.parametrize("old", [0, 1])
 def test_a_journal_that_an_older_kt_lab_began_may_lack_columns(old, monkeypatch, tmp_path):
     small = _experiment(searchers=["random"], seeds=1)
@@ -212,6 +230,11 @@ def test_another_request_does_not_mix_with_stored_runs(tmp_path):
     _experiment(searchers=["random"]).run(directory=tmp_path)
     with pytest.raises(StoreError, match="other seeds in small"):
         _experiment(searchers=["random"], seeds=3).run(directory=tmp_path)
+    begun = tmp_path / "small.jsonl"  # of the other request
+    begun.write_text("what was computed\n")
+    with pytest.raises(StoreError, match="other seeds in small"):
+        _experiment(searchers=["random"], seeds=3).run(directory=tmp_path)
+    assert begun.read_text() == "what was computed\n"
     journal = tmp_path / "other.jsonl"
     journal.write_text(json.dumps({"facts": {"seeds": 1}}) + "\n")
     with pytest.raises(StoreError, match="must belong to the same experiment"):

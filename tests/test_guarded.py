@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -112,6 +114,9 @@ def test_too_few_rounds_for_anybody_to_pass_are_refused():
     with pytest.raises(UsageError, match="rounds enough"):
         pick(Stub({OLD: 10}), {}, rounds=11)
     assert pick(Stub({OLD: 10}), {}, rounds=12).config == OLD
+    for wrong in ({"field": 3}, {"shortlist": 0}, {"keep": 2.0}, {"keep": math.nan}):
+        with pytest.raises(UsageError, match="needs field >= 4, shortlist >= 1 and keep in"):
+            pick(Stub({OLD: 10}), {}, **wrong)
 
 
 def test_holm_lets_pass_at_what_is_left_of_the_level():

@@ -134,6 +134,11 @@ def test_the_budget_is_shared_by_the_searches():
     seconds = tuned(budget=Budget(trials=16)).machine_s
     enough, short = (tuned(budget=Budget(seconds=f * seconds)) for f in (1.01, 0.9))
     assert [len(found.histories[0]) for found in (enough, short)] == [16, 0]
+    assert (len(short.readings), short.configs) == (0, ())  # what ended too late does not count
+    for k, share in ((2, 1.8), (3, 2.9)):
+        late = tuned(k=k, budget=Budget(seconds=share * seconds))
+        told = [t.config for history in late.histories for t in history]
+        assert set(late.readings) == set(told)
     for bad in ({"k": 0}, {"objective": "mean"}):
         with pytest.raises(UsageError):
             tuned(**bad)

@@ -71,6 +71,11 @@ def _source(value: Any, raw: FunctionType) -> str:
             f"{raw.__name__}: {error}; define it in a notebook cell or a file"
         ) from None
     if decorator is None:
+        if isinstance(value, FunctionType) and value is not raw and text[0] != "@":
+            raise UsageError(
+                f"what wraps a captured function must stand above it as @..., got {raw.__name__} "
+                "wrapped by a call; write it as a decorator, or define what the call returns"
+            )
         return text
     settings = getattr(value, "kwargs", vars(value))
     chosen = ((k, settings.get(k)) for k in _JIT_OPTIONS)

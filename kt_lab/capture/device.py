@@ -59,12 +59,13 @@ def output(it: Captured, inputs: Mapping[str, Any]) -> Any:
 def reference(it: Captured, inputs: Mapping[str, Any], workload: Workload) -> Any:
     """Returns what `output` must hold after a launch, shaped like it.
 
-    The user's function gets copies of what kernels write, with its first content, so that a
-    reference that works in place neither changes the inputs nor hands back the output itself.
+    The user's function gets copies of all tensors, with their first content, so that a reference
+    that works in place neither changes the inputs nor hands back the output itself.
     """
     args = seen(it, inputs, workload)
     for name in {*it.outputs, *it.restored}:
-        args[name] = inputs.get(first_of(name), inputs[name]).clone()
+        args[name] = inputs.get(first_of(name), inputs[name])
+    args = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in args.items()}
     found = it.reference(args)
     if isinstance(found, Mapping):
         found = [found.get(name) for name in it.outputs]

@@ -5,10 +5,13 @@ trials times a median); the baseline is the expected latency, not the latency at
 runs are averaged, not smoothed by isotonic regression.
 """
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
-from kt_lab.baseline import cutoff_draws, expected_best
+from kt_lab.baseline import expected_best
 from kt_lab.errors import UsageError
 from kt_lab.stats.curves import incumbent_curves, step_values
 from kt_lab.stats.intervals import percentile_bounds, resample_means
@@ -32,7 +35,7 @@ def methodology_runs(
     """Returns the score P of every run.
 
     P_t = (S(t) - F(t)) / (S(t) - optimum) at every count t of trials between the budgets of the
-    two cutoffs (`kt_lab.baseline.cutoff_draws`), averaged over t. F is the judged latency of the
+    two cutoffs (`cutoff_draws`), averaged over t. F is the judged latency of the
     run's incumbent (of its last one once it has ended), S the exact expectation of the same for
     uniform random search, averaged over the visits that are read. Where there is no incumbent
     yet, both are charged the slowest judged config of the landscape. So P is linear in F: random
@@ -74,6 +77,35 @@ def methodology_runs(
             held = (t > run["spent_trials"].iloc[-1]).mean()
             rows.append((*key, scores.mean() if scores.size else np.nan, start, end, held))
     return pd.DataFrame(rows, columns=[*RUN, "score", *_FACTS])
+
+
+def cutoff_draws(values: Sequence[float | None], cutoff: float) -> int:
+    """Returns how many evaluations random search needs to come some way to the optimum.
+
+    The way is measured from the median: the level is optimum + (median - optimum) (1 - cutoff).
+    With the n ok values from slowest to fastest, i is the first (from 0) at or below it (the one
+    before, if that is the optimum), and the answer i / (n + 1 - i), rounded up: the inverse of
+    the expected rank of the best of m draws. Failures are not counted.
+
+    Args:
+        values: Latencies per config, shape (N,), in microseconds; null: failed.
+        cutoff: In [0, 1]; 0.95 is the methodology's end, 0.01 its start.
+
+    Returns:
+        At least 1.
+
+    Source:
+        Willemsen et al., FGCS 2024, doi 10.1016/j.future.2024.05.021, section 3.3.
+    """
+    column = np.asarray(values, dtype=np.float64)
+    ranked = -np.sort(-column[~np.isnan(column)])
+    if not 0 <= cutoff <= 1 or ranked.size == 0:
+        raise UsageError(f"a cutoff must lie in 0..1, with an ok config; got {cutoff}")
+    level = ranked[-1] + (np.median(ranked) - ranked[-1]) * (1 - cutoff)
+    at = int(np.argmax(ranked <= level))
+    if cutoff < 1 and ranked[at] == ranked[-1]:
+        at -= 1
+    return max(1, math.ceil(at / (ranked.size + 1 - at)))
 
 
 def _random_search(readings: pd.DataFrame, t: np.ndarray) -> tuple[np.ndarray, float]:

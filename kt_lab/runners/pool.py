@@ -1,6 +1,7 @@
 """Pool: fresh processes for replays, none of which outlives the process that made it."""
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -66,5 +67,6 @@ def _begin(environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.nice(_NICE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is its parent's to act on
     parent = parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

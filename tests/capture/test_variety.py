@@ -245,6 +245,13 @@ def test_a_reference_that_writes_the_output_itself_is_still_compared(cell, run):
         run(cell("taken(doubled, reference=misshapen)"), {}, BLOCKS[:1])
 
 
+def test_a_reference_that_works_in_place_on_an_input_leaves_it_as_it_was(cell, run):
+    path = cell(
+        "def in_place(args):\n    return args['x'].mul_(2)\ntaken(doubled, reference=in_place)"
+    )
+    assert run(path, {}, BLOCKS) == ["", ""]
+
+
 def test_functions_may_have_the_names_of_the_device_contract(cell, run):
     cell(
         "def output(args):\n"
@@ -460,6 +467,12 @@ REFUSALS = {
     "one workload twice": (
         "taken(doubled, extents=[{'n': 4}, {'n': 4}])",
         "workloads must differ in their extents",
+    ),
+    "a function that a call has wrapped": (
+        "def eager(x):\n    return 2 * x\nfast = torch.compile(eager)\n"
+        "def compiled(args):\n    return fast(args['x'])\n"
+        "taken(doubled, baseline=compiled)",
+        "must stand above it as @..., got eager wrapped by a call; write it as a decorator",
     ),
     "nothing to compare": ("taken(doubled, output=())", "at least one output"),
 }

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from kt_lab import baseline, stats
-from kt_lab.comparison.methodology import methodology_runs, methodology_scores
+from kt_lab import stats
+from kt_lab.comparison.methodology import cutoff_draws, methodology_runs, methodology_scores
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.stats.significance import holm, signed_ranks
 
@@ -262,13 +262,13 @@ def test_scores_are_of_the_same_workloads_and_one_run_has_no_spread(one, join):
 def test_the_cutoff_is_the_inverse_of_the_expected_rank():
     values = np.arange(1.0, 102)  # best 1, median 51
     # 95 %: level 3.5; from the slowest, 3 is number 98 (from 0): 98 / (102 - 98) = 24.5
-    assert baseline.cutoff_draws(values, 0.95) == 25
-    assert baseline.cutoff_draws([*values, None], 0.95) == 25
-    assert baseline.cutoff_draws(values, 0.999) == 33  # the one before the optimum: 99 / 3
-    assert baseline.cutoff_draws(values, 1) == 50
-    assert baseline.cutoff_draws([5.0], 0.95) == 1
+    assert cutoff_draws(values, 0.95) == 25
+    assert cutoff_draws([*values, None], 0.95) == 25
+    assert cutoff_draws(values, 0.999) == 33  # the one before the optimum: 99 / 3
+    assert cutoff_draws(values, 1) == 50
+    assert cutoff_draws([5.0], 0.95) == 1
     with pytest.raises(UsageError, match="ok config"):
-        baseline.cutoff_draws([None], 0.95)
+        cutoff_draws([None], 0.95)
 
 
 def test_power_with_two_kernels_grows_with_seeds():
