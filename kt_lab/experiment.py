@@ -134,21 +134,18 @@ class Experiment:
     ) -> pd.DataFrame:
         """Computes the missing runs and returns the whole table.
 
-        Several processes may run the same experiment in one directory at the same time: they
-        share the runs, each is computed once, and each process returns the whole table. The runs
-        of one that dies are taken over (`kt_lab.store.sharing` says what holds where).
+        Several processes may run the same experiment in one directory at once: each run is
+        computed by one, and each returns the whole table. The runs of one that dies are taken over.
 
         Args:
             directory: Where journals and then `<name>.parquet` are kept; None: nowhere.
-            executor: Any `concurrent.futures` executor, a `distributed.Client` or its
-                `get_executor()`; None: this process, in order. Runs of workers that die are
-                computed again; a worker whose kt_lab or data differ is refused.
+            executor: Any `concurrent.futures` executor, a `distributed.Client` or its executor;
+                None: this process. Runs of workers that die are computed again; a worker whose
+                kt_lab or data differ is refused.
             on_progress: Called with (runs done, runs in all).
-            on_run: Called with the table of every run, those of the journals first; not when the
-                whole table is stored already.
-            stop: Asked between runs; once it says yes, no other run begins, those under way are
-                finished, and what there is by then is returned, which may be an empty table. The
-                journal is kept: running again goes on from there.
+            on_run: Called with every run's table, the journals' first; not when all is stored.
+            stop: Asked between runs; once it says yes, those under way are finished, and what is
+                there by then is returned, maybe an empty table; running again goes on from there.
         """
         target = None if directory is None else Path(directory) / f"{self.name}.parquet"
         frame = None
@@ -160,7 +157,7 @@ class Experiment:
                 if target is None or not target.exists():  # by now: it may have been waited for
                     frame = self._share(shared, executor, on_progress, on_run, stop)
         found = load_runs(target, expect=self.facts()) if frame is None else frame
-        if target is not None:  # whose table it is is known by now
+        if target is not None:  # whose it is is known by now
             sweep(target)
         return found
 

@@ -100,17 +100,8 @@ def guarded_pick(
         rule: Level, floor and launches of race and duel; None: `RULE`.
     """
     rule, launch = rule or RULE, launch or (lambda config: config)
-    if not (field >= 4 and shortlist >= 1 and 0 <= keep <= 1):
-        raise UsageError(
-            "a guarded pick needs field >= 4, shortlist >= 1 and keep in [0, 1], got "
-            f"field={field}, shortlist={shortlist}, keep={keep}"
-        )
-    looks = [rounds * 2**i for i in range(5)]
-    if not 0.5**rounds <= rule.level / 2 / shortlist / len(looks):
-        raise UsageError(
-            f"a race must have rounds enough for one of the shortlist to pass, got {rounds} for "
-            f"{shortlist} at level {rule.level}; take 20 or more"
-        )
+    _require_sizes(field, shortlist, keep)
+    looks = _looks(rounds, shortlist, rule.level)
     race = _Race(racer, _field(incumbent, apparent_us, launch, field, keep), rule, keep)
     race.heats(shortlist)
     raced = race.left
@@ -125,6 +116,26 @@ def guarded_pick(
     )
     told = [tuple(race.configs[i] for i in chosen) for chosen in (raced, passed)]
     return Guarded(*told, found, race.launches + found.launches)
+
+
+def _require_sizes(field: int, shortlist: int, keep: float) -> None:
+    """Raises UsageError where there is nobody to race, or no share to keep."""
+    if not (field >= 4 and shortlist >= 1 and 0 <= keep <= 1):
+        raise UsageError(
+            "a guarded pick needs field >= 4, shortlist >= 1 and keep in [0, 1], got "
+            f"field={field}, shortlist={shortlist}, keep={keep}"
+        )
+
+
+def _looks(rounds: int, shortlist: int, level: float) -> list[int]:
+    """Returns after how many rounds a race is looked at, if these let anybody pass."""
+    looks = [rounds * 2**i for i in range(5)]
+    if not 0.5**rounds <= level / 2 / shortlist / len(looks):
+        raise UsageError(
+            f"a race must have rounds enough for one of the shortlist to pass, got {rounds} for "
+            f"{shortlist} at level {level}; take 20 or more"
+        )
+    return looks
 
 
 def spending(latency_us: float, configs: int) -> tuple[Rule, int]:

@@ -166,10 +166,7 @@ def tune_many(
             made = {"seed": seed + 1_000_003 * part, "budget": share, **(options or {})}
             own = make_searcher(searcher, space, **made)
             histories.append(tune(own, runner, budget=share, on_interrupt=interrupted))
-            while runner.pending:  # too late to count, and of no use to the next search
-                runner.next()
-            told = {trial.config for history in histories for trial in history}
-            readings = {c: costs for c, costs in runner.readings.items() if c in told}
+            readings = _counted(runner, histories)
             found = _found(readings, values, key, part + 1, objective)
             runner.base = np.fmin.reduce([runner.base, *(readings[c] for c in found[1])])
         return ManyResult(tuple(workloads), *found, readings, tuple(histories), runner.now)
@@ -181,6 +178,14 @@ def _share(budget: Budget, part: int, k: int) -> Budget:
     """Returns the budget of one of k searches: its own trials, and the clock's end."""
     trials = budget.trials and budget.trials * (part + 1) // k - budget.trials * part // k
     return Budget(trials, budget.seconds and budget.seconds * (part + 1) / k)
+
+
+def _counted(runner: JointRunner, histories: Sequence[History]) -> dict[Config, np.ndarray]:
+    """Returns what histories hold; what ended too late is of no use to the next search either."""
+    while runner.pending:
+        runner.next()
+    told = {trial.config for history in histories for trial in history}
+    return {config: costs for config, costs in runner.readings.items() if config in told}
 
 
 def _found(

@@ -134,6 +134,49 @@ def test_what_the_machine_lacks_is_one_sentence(failing, capsys, error, said):
     assert said in capsys.readouterr().err
 
 
+RECORD = ["record", "softmax/4096x640"]
+INSPECT = ["inspect", "softmax/4096x640"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([*RECORD, "--limit", "-5"], "--limit must be >= 1, got -5"),
+        ([*RECORD, "--limit", "0"], "--limit must be >= 1, got 0"),
+        ([*RECORD, "--contention", "-1"], "--contention must be >= 0, got -1"),
+        ([*RECORD, "--workers", "0"], "--workers must be >= 1, got 0"),
+        ([*RECORD, "--stop-after", "-1"], "--stop-after must be >= 1, got -1.0"),
+        ([*RECORD, "--device", "3", "--devices", "0"], "--device names one GPU and --devices"),
+        ([*RECORD, "--cache", "x"], "got x without --session"),
+        ([*RECORD, "--session", "2026-11/28"], "name of a session must be at most 100 letters"),
+        ([*RECORD, "--session", "../../escaped"], "letters, digits and _ . + -, got '../../esc"),
+        ([*RECORD, "--session", ""], "name of a session must be"),
+        (["convert", "softmax/4096x640", ".", "--format", "cache"], "got the folder .; name one"),
+        (["convert", "x.json", "/", "--format", "t4"], "such as /landscape.json"),
+        ([*INSPECT, "--workers", "0"], "--workers must be >= 1, got 0"),
+        ([*INSPECT, "--max-spill-bytes", "-5"], "--max-spill-bytes must be >= 0, got -5"),
+        ([*INSPECT, "--csv", "/"], "--csv must name a file in a folder that exists, got /"),
+        ([*INSPECT, "--cache", __file__], "--cache must be a folder, or a name that is free"),
+        ([*INSPECT, "--diff", "a", "b", "--json"], "--diff prints a text, got --json"),
+        (["datasheet", "--show", "--file", "x"], "--show writes nothing, got --file x"),
+        (["publish", "headline", "--workers", "0", "--directory", "x"], "--workers must be >= 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_done(
+    argv, said, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(argv) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_datasheet_of_nothing_is_one_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    assert cli.main(["datasheet", "--show"]) == 2
+    assert "does KT_LAB_DATA fit?" in capsys.readouterr().err
+
+
 def test_an_unknown_name_survives_the_way_out_of_a_process():
     error = UnknownName("study", "headlin", ["headline"])
     again = pickle.loads(pickle.dumps(error))

@@ -82,6 +82,20 @@ def test_one_config_for_all_shapes_and_a_shorter_key(asked, capsys):
     assert Config(row["config"]) in published("jagged_rowwise", "pr3952")
 
 
+def test_of_shapes_that_are_named_only_theirs_is_told(asked, capsys):
+    asked(*TUNE, "--json")
+    capsys.readouterr()
+    other = "jagged_rowwise/16640x8192x32x1x1"
+    assert asked(SHAPES[0], other, "--stored", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)["table"]
+    assert row["key"][2:5] == [1, 1, 1]
+    assert asked(SHAPES[0], other, "--stored") == 0
+    said = capsys.readouterr().out
+    assert f"not decided, so that the default is used: {other}\n" in said
+    assert asked(other, "--stored") == 0
+    assert "no config of jagged_rowwise is decided for" in capsys.readouterr().out
+
+
 def test_a_stale_decision_is_refused_and_named(asked, monkeypatch, capsys):
     asked(*TUNE, "--json")
     monkeypatch.setattr(command, "here", lambda *_, **__: NOW | {"triton": "9.9"})

@@ -31,6 +31,7 @@ from kt_lab.store import read_journal
 from kt_lab.transfer import run_prior
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 from tests.runners import live_fakes as fakes
+from tests.test_decisions import make
 
 BUDGET = Budget(trials=40)
 
@@ -311,6 +312,10 @@ def test_recheck_wants_a_winner_that_is_stored(tmp_path):
         recheck_command.run(args)
     args.workloads = []
     with pytest.raises(StoreError, match="got none; stored: none; kt-lab tune stores"):
+        recheck_command.run(args)
+    save_winner(make(), directory=tmp_path)
+    args.gpu = "h999"
+    with pytest.raises(StoreError, match=r"got none of h999; stored: softmax/.* \(h100\);"):
         recheck_command.run(args)
 
 

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from kt_lab.artifact import bundle
+from kt_lab.commands import require_least
 from kt_lab.plots.venues import VENUES, WIDTHS
 from kt_lab.publication import FIGURES, TABLES
 
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the artifact and says where it is."""
+    require_least(args, workers=1)
     path = bundle(
         args.studies,
         args.output,

@@ -74,6 +74,11 @@ def _require_export(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Converts, and prints what was saved."""
+    if not args.target.name or args.target.is_dir():
+        raise UsageError(
+            f"the target must name a file, got the folder {args.target}; name one in it, such as "
+            f"{args.target / 'landscape.json'}"
+        )
     read, write = _FORMATS[args.format]
     if args.source.removesuffix(".gz").endswith(".json"):
         options = {name: getattr(args, name) for name in _OPTIONS}

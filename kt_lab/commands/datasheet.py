@@ -6,8 +6,9 @@ from pathlib import Path
 import pandas as pd
 
 from kt_lab.datasheet import BEGIN, END, datasheet, markdown
+from kt_lab.errors import LandscapeError, UsageError
 from kt_lab.evidence import pages
-from kt_lab.landscape import data_directory
+from kt_lab.landscape import data_directory, landscapes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,13 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replaces what stands between the marks of the pages by fresh tables."""
+    if args.show and args.file:
+        raise UsageError(f"--show writes nothing, got --file {args.file}; leave one out")
+    if not landscapes():
+        raise LandscapeError(
+            f"a datasheet needs recorded landscapes, got none in {data_directory()}: does "
+            "KT_LAB_DATA fit?"
+        )
     if args.show:
         with pd.option_context("display.width", 250, "display.max_columns", 50):
             print(datasheet().round(4).to_string(index=False))
         return 0
     if args.file is not None:
-        table = datasheet()
         text = args.file.read_text(encoding="utf-8")
+        table = datasheet()
         anew = pages.rewritten(text, {(BEGIN, END): markdown(table)})
         args.file.write_text(anew, encoding="utf-8")
         print(f"wrote {len(table)} landscapes into {args.file}")

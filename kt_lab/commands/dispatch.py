@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if args.stored:
         now = here(kernel, device=args.device)
         table = stored_dispatch(kernel, key=key, directory=args.directory, **now)
+        if any("/" in name for name in args.shapes):  # of these alone
+            table = _of(table, shapes, args, gpu=now["gpu"] or "")
         _print(table, kernel, now["gpu"], args)
         return 0
     arch = gpu_arch(args.device)
@@ -78,6 +80,18 @@ def run(args: argparse.Namespace) -> int:
         print(_told(decided.winners) or _nothing(shapes, arch))
     _print(decided.dispatch, kernel, decided.winners[0].gpu if decided.winners else arch, args)
     return 0
+
+
+def _of(
+    table: Dispatch, shapes: Sequence[Workload], args: argparse.Namespace, *, gpu: str
+) -> Dispatch:
+    """Returns the part of a table that is of some shapes, and says which it has nothing of."""
+    values = {workload.key: table.key(workload, gpu=gpu) for workload in shapes}
+    absent = [key for key, value in values.items() if value not in table.configs]
+    if absent and not args.json:
+        print(f"not decided, so that the default is used: {', '.join(absent)}")
+    wanted = set(values.values())
+    return Dispatch(table.key, {v: c for v, c in table.configs.items() if v in wanted})
 
 
 def _shapes(named: Sequence[str]) -> list[Workload]:

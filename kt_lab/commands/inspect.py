@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kt_lab.commands import require_least
 from kt_lab.commands.listing import aligned
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.inspect import TARGETS, Inspection, Target, diff, get_target, inspect_space
@@ -52,16 +53,20 @@ def run(args: argparse.Namespace) -> int:
     targets = [get_target(name) for name in args.target or ["sm_90"]]
     chosen = workloads(args.name) if args.name in REGISTRY else (get_workload(args.name),)
     if args.diff:
+        unheeded = [f"--{n}" for n in ("csv", "json", "limit") if getattr(args, n)]
+        if unheeded:
+            raise UsageError(f"--diff prints a text, got {', '.join(unheeded)}; leave that out")
         if len(chosen) > 1 or len(targets) > 1:
             raise UsageError(
                 "--diff compares configs of one workload for one target, got "
                 f"{', '.join(w.key for w in chosen)} for {', '.join(t.name for t in targets)}"
             )
         return _print_difference(chosen[0], targets[0], args)
-    if args.limit is not None and args.limit < 1:
-        raise UsageError(f"--limit must be >= 1, got {args.limit}")
-    if args.csv and not args.csv.parent.is_dir():
+    require_least(args, limit=1, workers=1, max_spill_bytes=0)
+    if args.csv and (not args.csv.parent.is_dir() or args.csv.is_dir()):
         raise UsageError(f"--csv must name a file in a folder that exists, got {args.csv}")
+    if args.cache and args.cache.exists() and not args.cache.is_dir():
+        raise UsageError(f"--cache must be a folder, or a name that is free, got {args.cache}")
     found = [(w, _inspect(w, target, args)) for w in chosen for target in targets]
     if args.csv:
         tables = {(workload.key, i.target.name): i.table for workload, i in found}

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from kt_lab.commands import require_least
 from kt_lab.plots.venues import VENUES, WIDTHS
 from kt_lab.publication import FIGURES, TABLES, publish
 
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes everything and says what is where."""
+    require_least(args, workers=1)
     directory = args.directory or Path("figures") / args.study
     written = publish(
         args.study,

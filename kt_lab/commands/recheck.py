@@ -23,12 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Rechecks; exit code 1 if a winner does not hold."""
-    stored = {(key, gpu) for key, gpu, _ in winners(args.directory) if args.gpu in (None, gpu)}
-    chosen = [(key, gpu) for key, gpu in sorted(stored) if key in (args.workloads or [key])]
+    stored = sorted((key, gpu) for key, gpu, _ in winners(args.directory))
+    here = [(key, gpu) for key, gpu in stored if args.gpu in (None, gpu)]
+    chosen = [(key, gpu) for key, gpu in here if key in (args.workloads or [key])]
     missing = set(args.workloads) - {key for key, _ in chosen}
     if missing or not chosen:
-        known = ", ".join(f"{k} ({g})" for k, g in sorted(stored)) or "none"
+        known = ", ".join(f"{k} ({g})" for k, g in stored) or "none"
         named = f" for {', '.join(sorted(missing))}" if missing else ""
+        named += f" of {args.gpu}" if args.gpu else ""
         raise StoreError(
             f"a recheck needs stored winners, got none{named}; stored: {known}; "
             "kt-lab tune stores the winner of a live search"

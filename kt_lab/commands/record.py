@@ -1,11 +1,13 @@
 """kt-lab record: measure whole search spaces on this machine's GPU."""
 
 import argparse
+import re
 import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from kt_lab.commands import require_least
 from kt_lab.errors import UsageError
 from kt_lab.kernels import REGISTRY, get_workload, workloads
 from kt_lab.landscape import COMPILED, Landscape, data_directory, load_landscape
@@ -28,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--visits", type=int, default=RecordOptions().visits)
     parser.add_argument("--repetitions", type=int, default=RecordOptions().repetitions)
     parser.add_argument("--workers", type=int, default=None, help="compile processes")
-    parser.add_argument("--device", type=int, default=0, help="index of the GPU")
+    parser.add_argument("--device", type=int, help="index of the GPU (default: 0)")
     parser.add_argument(
         "--devices", type=int, nargs="+", help="several GPUs of one kind that share the work"
     )
@@ -46,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="configs that are compiled again at 1, 4 and all workers",
     )
     parser.add_argument(
-        "--session", help="time the contenders of recorded workloads again, under this name"
+        "--session",
+        help="time the contenders of recorded workloads again, under this name, in data/sessions",
     )
     parser.add_argument(
         "--cache", type=Path, help="a session's compiled binaries; default: in --directory"
@@ -63,14 +66,15 @@ def run(args: argparse.Namespace) -> int:
     if len(set(keys)) != len(keys):
         raise UsageError(f"each workload must be named once, got {', '.join(keys)}")
     directory = args.directory or data_directory() / "landscapes"
-    if args.session:
+    _require_fitting(args)
+    if args.session is not None:
         return _session(keys, args, cache=args.cache or directory / COMPILED)
     options = RecordOptions(
         visits=args.visits,
         repetitions=args.repetitions,
         compile_workers=args.workers,
         contention=args.contention,
-        device=args.device,
+        device=args.device or 0,
         devices=tuple(args.devices or ()),
         slices=args.slices,
         protocol=args.protocol,
@@ -87,6 +91,26 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         print(f"{missing} of {len(keys)} workloads are not complete: run the same command again")
     return 1 if missing else 0
+
+
+def _require_fitting(args: argparse.Namespace) -> None:
+    """Raises UsageError before a GPU is touched, for what a recording would not heed."""
+    require_least(args, limit=1, workers=1, contention=0, stop_after=1, device=0)
+    if args.device is not None and args.devices:
+        raise UsageError(
+            f"--device names one GPU and --devices several, got {args.device} and "
+            f"{' '.join(map(str, args.devices))}; leave one out"
+        )
+    if args.session is None and args.cache:
+        raise UsageError(
+            f"--cache is a session's, got {args.cache} without --session; a recording keeps its "
+            "binaries in --directory"
+        )
+    if args.session is not None and not re.fullmatch(r"\w[\w.+-]{0,99}", args.session):
+        raise UsageError(
+            "the name of a session must be at most 100 letters, digits and _ . + -, got "
+            f"{args.session!r}"
+        )
 
 
 def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:
@@ -106,7 +130,7 @@ def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:
     options = SessionOptions(
         repetitions=args.repetitions,
         compile_workers=args.workers,
-        device=args.device,
+        device=args.device or 0,
         protocol=args.protocol,
         seed=zlib.crc32(args.session.encode()),  # another order in every session
         stop_after_s=args.stop_after,

@@ -39,15 +39,15 @@ def test_the_benchmark_prints_seconds_memory_and_ratios(capsys, monkeypatch):
     names = (*names, "imported_mib", "summary_mib", "peak_mib", "trials")
     known = lambda path: dict.fromkeys(names, int(path.read_text()))  # noqa: E731
     monkeypatch.setattr(scale, "measured", known)
-    assert cli.main(["benchmark", "scale", "--trials", "5000"]) == 0
+    assert cli.main(["benchmark", "scale", "--trials", "200000"]) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert rows[0].split() == ["500", "5,000", "trials", "ratio"]
+    assert rows[0].split() == ["20,000", "200,000", "trials", "ratio"]
     assert len(rows) == 9
-    assert all(row.split()[-3:] == ["500.00", "5000.00", "10.0"] for row in rows[1:])
+    assert all(row.split()[-3:] == ["20000.00", "200000.00", "10.0"] for row in rows[1:])
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [([], "got trials=0"), (["scale"], "at least 1,000 trials, got 0")]
+    ("words", "said"), [([], "got trials=0"), (["scale"], "at least 180,000 trials, got 0")]
 )
 def test_no_trials_are_refused_not_taken_for_the_default(words, said, capsys):
     assert cli.main(["benchmark", *words, "--trials", "0"]) == 2
