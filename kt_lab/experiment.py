@@ -135,7 +135,7 @@ class Experiment:
         """Computes the missing runs and returns the whole table.
 
         Several processes may run the same experiment in one directory at once: each run is
-        computed by one, and each returns the whole table. The runs of one that dies are taken over.
+        computed by one, each returns the whole table. Those of one that dies are taken over.
 
         Args:
             directory: Where journals and then `<name>.parquet` are kept; None: nowhere.
