@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Replaces what stands between the marks of the pages by fresh tables."""
     if args.show and args.file:
         raise UsageError(f"--show writes nothing, got --file {args.file}; leave one out")
-    if not landscapes():
+    if (args.show or args.file) and not landscapes():
         raise LandscapeError(
             f"a datasheet needs recorded landscapes, got none in {data_directory()}: does "
             "KT_LAB_DATA fit?"
