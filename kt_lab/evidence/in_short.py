@@ -152,7 +152,7 @@ def _over_default(result: Mapping[str, Any]) -> str:
     kernels = counted(int(means[0].loc[AS_LONG, "n_kernels"]), "kernel")
     return (
         f" Over {searcher_style(DEFAULT).label}'s, Helion's default, at full effort on "
-        f"{kernels} ({result['gpu']}): {' and '.join(told)}."
+        f"{kernels} ({result['gpu']}, several hosts): {' and '.join(told)}."
     )
 
 

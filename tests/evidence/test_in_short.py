@@ -102,7 +102,7 @@ def test_kernels_that_are_slower_than_at_full_effort_are_counted(stored):
 
 
 def test_helions_default_is_told_of_the_gpu_that_it_ran_on(stored):
-    told = "Helion's default, at full effort on 8 kernels (NVIDIA H200): "
+    told = "Helion's default, at full effort on 8 kernels (NVIDIA H200, several hosts): "
     assert in_short.block(stored).count(told) == 1
 
     def without(result):
