@@ -1,5 +1,6 @@
 """An operation in Helion's own space, held by this process: bound, with workers, and its race."""
 
+import hashlib
 import math
 import sys
 import tempfile
@@ -66,8 +67,9 @@ class HelionLab(ExitStack):
         self.startup_s = time.perf_counter() - began
 
     def facts(self) -> dict[str, Any]:
-        """Returns what every run's row tells: startup_s, lanes, size of the space."""
+        """Returns what every run's row tells: startup_s, lanes, size of the space, machine."""
         return {
+            "machine": machine(),
             "startup_s": round(self.startup_s, 2),
             "lanes": self.pool.lanes,
             "size": float(math.prod(p.cardinality for p in self.space.space.parameters)),
@@ -96,6 +98,18 @@ class HelionLab(ExitStack):
         apart = {self.pool.code(config): config for *_, config, _ in reversed(read)}
         best = [config for *_, config, _ in read if apart.get(self.pool.code(config)) is config]
         return self.pool.fastest(best[:_FINALISTS])
+
+
+def machine() -> str:
+    """Returns what tells one start of a machine with one GPU from another, as a hash.
+
+    Seconds of runs that share it were spent on the same cores; hosts of one kind differ.
+    """
+    import torch
+
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    gpu = torch.cuda.get_device_properties(0).uuid if torch.cuda.is_available() else "none"
+    return hashlib.sha256(f"{boot} {gpu}".encode()).hexdigest()[:8]
 
 
 def race(
