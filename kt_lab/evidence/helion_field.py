@@ -20,7 +20,8 @@ from typing import Any
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.evidence.beside_helion import OPERATIONS
-from kt_lab.evidence.helion_field_tables import AS_LONG, LFBO, REFERENCE, report
+from kt_lab.evidence.helion_field_page import report
+from kt_lab.evidence.helion_field_tables import AS_LONG, LFBO, REFERENCE
 from kt_lab.evidence.helion_lab import HelionLab, race
 from kt_lab.evidence.large import Both, as_row
 from kt_lab.evidence.resuming import Rows

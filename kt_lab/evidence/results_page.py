@@ -10,7 +10,7 @@ import pandas as pd
 from kt_lab import stats
 from kt_lab.comparison import optima_table
 from kt_lab.evidence.cost import ratios as cost_ratios
-from kt_lab.evidence.helion_field_tables import field_lines
+from kt_lab.evidence.helion_field_page import field_lines
 from kt_lab.evidence.helion_tables import ratios
 from kt_lab.evidence.large_tables import large_lines
 from kt_lab.evidence.live_tables import live_lines

@@ -10,13 +10,13 @@ import pytest
 from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.evidence import helion_field
+from kt_lab.evidence.helion_field_page import field_lines, report
 from kt_lab.evidence.helion_field_tables import (
     DEFAULT,
     REFERENCE,
-    field_lines,
     field_ratios,
     field_runs,
-    report,
+    on_one_machine,
 )
 from kt_lab.evidence.large import as_row
 from kt_lab.parameters import Integer
@@ -300,6 +300,26 @@ def test_the_flagship_is_told_over_what_helion_runs_by_default(result):
     assert told.startswith("Scout 1.000 (0.800 to 1.250) by events, 2.000 (2.000 to 2.000) by ")
     assert "graphs, after 0.250 (0.250 to 0.250) of the seconds (2 kernels, 0.800 to 1.250" in told
     assert "Scout, as long" not in told.splitlines()[0]
+
+
+def test_seconds_are_told_again_for_runs_on_one_machine(result):
+    assert "share machine" not in report(result)
+    for row in result["rows"]:
+        if row["search"] in (REFERENCE, "helion_lfbo_pattern"):
+            row["machine"] = row["op"]  # each kernel has its own
+    slow = [run_row(op, REFERENCE, 1, [(1.0, "ok", 9.0, {})], 1e4) for op in ("softmax", "matmul")]
+    fast = [run_row("matmul", "scout", 1, [(1.0, "ok", 9.0, {})], 0.1) | {"machine": "other"}]
+    result["rows"] += slow + fast
+    tables = field_ratios(on_one_machine(result), effort="full")
+    assert set(tables["wall_clock"]["searcher"]) == {REFERENCE, "helion_lfbo_pattern"}
+    assert geomean(tables["wall_clock"], "helion_lfbo_pattern") == pytest.approx(0.5)
+    assert geomean(tables["latency"], "helion_lfbo_pattern") == pytest.approx(0.9)
+    told = report(result).split("share machine and GPU with pattern search's")[1]
+    assert "(1 seed each)." in told
+    table = told[: told.index("<details>")]
+    assert "| LFBO-Pattern (Helion) | 2 | 2 | 5 | 0 of 2 | 0.900 (0.900 to 0.900)" in table
+    assert "DE (Helion)" not in table
+    assert on_one_machine(result | {"rows": slow})["rows"] == []
 
 
 def test_a_race_that_failed_leaves_its_operation_out(result):
