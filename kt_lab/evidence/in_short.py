@@ -8,7 +8,13 @@ from typing import Any
 
 from kt_lab.evidence.cold import FLAGSHIP
 from kt_lab.evidence.geomeans import geomean_interval
-from kt_lab.evidence.helion_field_tables import AS_LONG, DEFAULT, REFERENCE, field_ratios
+from kt_lab.evidence.helion_field_tables import (
+    AS_LONG,
+    DEFAULT,
+    REFERENCE,
+    field_ratios,
+    on_one_machine,
+)
 from kt_lab.evidence.large_tables import large_table
 from kt_lab.evidence.live_tables import TIMERS, live_table
 from kt_lab.evidence.markdown import bullets
@@ -136,24 +142,32 @@ def _full(*fields: Mapping[str, Any]) -> str:
 
 def _over_default(result: Mapping[str, Any]) -> str:
     """Words the flagship over Helion's default at full effort; nothing where that did not run."""
+    told = _at_default(result, FLAGSHIP, AS_LONG)
+    if not told:
+        return ""
+    again = _at_default(on_one_machine(result), AS_LONG)
+    same = f"; of runs that shared machine and GPU {again}" if again else ""
+    return (
+        f" Over {searcher_style(DEFAULT).label}'s, Helion's default, at full effort "
+        f"({result['gpu']}, several hosts): {told}{same}."
+    )
+
+
+def _at_default(result: Mapping[str, Any], *names: str) -> str:
     tables = field_ratios(result, effort="full", timer=TIMERS[0], reference=DEFAULT)
     if not tables:
         return ""
-    means = [
+    latency, seconds = (
         table[table["scope"] == "geomean"].set_index("searcher")
         for table in (tables[LATENCY], tables[WALL_CLOCK])
-    ]
-    told = [
-        f"{latency['estimate']:.3f} ({latency['low']:.3f} to {latency['high']:.3f}) after "
-        f"{seconds['estimate']:.2f} of its seconds"
-        for name in (FLAGSHIP, AS_LONG)
-        for latency, seconds in [[mean.loc[name] for mean in means]]
-    ]
-    kernels = counted(int(means[0].loc[AS_LONG, "n_kernels"]), "kernel")
-    return (
-        f" Over {searcher_style(DEFAULT).label}'s, Helion's default, at full effort on "
-        f"{kernels} ({result['gpu']}, several hosts): {' and '.join(told)}."
     )
+    told = [
+        f"{row.estimate:.3f} ({row.low:.3f} to {row.high:.3f}) after "
+        f"{seconds.loc[row.Index, 'estimate']:.2f} of its seconds"
+        for row in latency.loc[list(names)].itertuples()
+    ]
+    kernels = counted(int(latency.loc[AS_LONG, "n_kernels"]), "kernel")
+    return f"{' and '.join(told)} on {kernels}"
 
 
 def _programs(result: Mapping[str, Any]) -> str:

@@ -95,15 +95,25 @@ def test_kernels_that_are_slower_than_at_full_effort_are_counted(stored):
                 for n in ours:
                     row["medians_us"]["events"][n] *= 2
 
-    told = "(NVIDIA H200; 1 more than 1% slower)"
+    told = "(NVIDIA H200; none more than 1% slower)"
     assert told in in_short.block(stored)
     change(stored, "helion_field", twice_as_slow)
-    assert told.replace("1 more", "2 more") in in_short.block(stored)
+    assert told.replace("none more", "1 more") in in_short.block(stored)
 
 
 def test_helions_default_is_told_of_the_gpu_that_it_ran_on(stored):
-    told = "Helion's default, at full effort on 8 kernels (NVIDIA H200, several hosts): "
+    told = "Helion's default, at full effort (NVIDIA H200, several hosts): "
     assert in_short.block(stored).count(told) == 1
+    own = in_short.block(stored).split(told)[1].split(";")
+    assert own[0].endswith("of its seconds on 9 kernels")
+    assert own[1].startswith(" of runs that shared machine and GPU ")
+
+    def elsewhere(result):
+        for row in result["rows"]:
+            row.pop("machine", None)
+
+    change(stored, "helion_field", elsewhere)
+    assert "shared machine" not in in_short.block(stored)
 
     def without(result):
         result["rows"] = [row for row in result["rows"] if row["search"] != DEFAULT]
