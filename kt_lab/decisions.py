@@ -1,18 +1,17 @@
 """Stored winners: the decision that a search and its confirmation led to, and whether it holds."""
 
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from kt_lab.confirm import Confirmation, Rule, confirm
-from kt_lab.errors import StoreError, UsageError
+from kt_lab.errors import StoreError, UsageError, require_path_part
 from kt_lab.landscape import data_directory
 from kt_lab.runners.racing import Racer
 from kt_lab.runners.readings import config_from_json, config_to_json, require_json
+from kt_lab.store.files import replacing
 from kt_lab.trial import Config
 
 SCHEMA = 1
@@ -82,11 +81,7 @@ class Winner:
     def __post_init__(self):
         """Checks that the names can be a path and that everything can be stored as it is."""
         for part in (self.kernel, self.gpu, self.workload):
-            if not re.fullmatch(r"\w[\w.+-]{0,99}", part):
-                raise UsageError(
-                    "kernel, workload and gpu of a winner name its file, so they must be of "
-                    f"at most 100 letters, digits and _ . + -, got {part!r:.120}"
-                )
+            require_path_part("each of kernel, workload and gpu of a winner", part)
         for name, kind in (("config", Config), ("default", Config), ("extents", dict)):
             object.__setattr__(self, name, kind(getattr(self, name)))
         object.__setattr__(self, "finalists", tuple(map(Config, self.finalists)))
@@ -140,21 +135,8 @@ def save_winner(winner: Winner, directory: Path | str | None = None) -> Path:
     data |= {name: config_to_json(data[name]) for name in ("config", "default")}
     data["finalists"] = [config_to_json(config) for config in winner.finalists]
     path = _root(directory) / winner.kernel / winner.gpu / f"{winner.workload}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(data, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the name, not only the content
-    finally:
-        os.close(folder)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return path
 
 

@@ -83,6 +83,15 @@ def _natural(name: str) -> list:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
+def require_path_part(what: str, name: str, *, hint: str = "") -> None:
+    """Raises UsageError for a name that cannot be a part of a path everywhere."""
+    if not re.fullmatch(r"\w[\w.+-]{0,99}", name):
+        raise UsageError(
+            f"{what} is a part of paths, so it must be of at most 100 letters, digits and "
+            f"_ . + -, got {name!r:.120}{hint}"
+        )
+
+
 def require_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Raises UnknownName for the first of some names that is none of the known ones."""
     if unknown := sorted(set(names) - set(known)):

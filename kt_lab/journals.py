@@ -10,6 +10,7 @@ from kt_lab.errors import UsageError
 from kt_lab.landscape import data_directory
 from kt_lab.provenance import kernel_source
 from kt_lab.runners.journaled import JournaledRunner
+from kt_lab.store.journal import put_aside
 
 _LONG = 210  # bytes of a journal's name, to which others are added: file systems allow 255
 
@@ -48,7 +49,7 @@ def journaled(
     elif facts["space"] != runner.kernel.space(runner.workload).fingerprint:
         path = path.with_stem(f"{path.stem}-space{facts['space'][:8]}")
     if not resume and path.exists():
-        path.replace(path.with_suffix(f".{path.stat().st_mtime_ns}.jsonl"))
+        put_aside(path)
     return JournaledRunner(runner, path, facts=facts)
 
 

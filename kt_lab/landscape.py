@@ -17,6 +17,7 @@ import pyarrow as pa
 from kt_lab.errors import LandscapeError, UnrecordedConfig, did_you_mean
 from kt_lab.manifests import check_columns, is_manifest, read_manifest, recorded_rows, unreadable
 from kt_lab.space import ParameterSpace
+from kt_lab.store.files import replacing
 from kt_lab.ticks import of_each, read_table, write_table
 from kt_lab.trial import OK, Config
 
@@ -74,8 +75,6 @@ class Landscape:
         self.table = self.table.sort_index()
         for name in _TEXTS:
             self.table[name] = self.table[name].astype(object)
-
-    # -- identity -----------------------------------------------------------------------------
 
     @property
     def kernel(self) -> str:
@@ -194,8 +193,6 @@ class Landscape:
         """The lowest pooled median latency, in microseconds."""
         return float(np.nanmin(self.latency_us))
 
-    # -- files --------------------------------------------------------------------------------
-
     def save(self, path: Path) -> Path:
         """Writes <path>.parquet and <path>.json by atomic replacement; returns the former."""
         frame = self.table.reset_index(drop=True)
@@ -207,16 +204,13 @@ class Landscape:
         arrays["samples_us"] = pa.array(frame["samples_us"].map(list), pa.list_(pa.float32()))
         arrays["visit"] = pa.array(frame["visit"].map(list), pa.list_(pa.int8()))
         target = table_path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(".parquet.partial")
-        write_table(arrays, partial)
-        digest = hashlib.sha256(partial.read_bytes()).hexdigest()
+        with replacing(target) as partial:
+            write_table(arrays, partial)
+        digest = hashlib.sha256(target.read_bytes()).hexdigest()
         manifest = self.manifest | {"schema": SCHEMA, "sha256": digest, "configs": len(frame)}
-        os.replace(partial, target)
-        partial = target.with_suffix(".json.partial")
         facts = [f"{json.dumps(k)}: {json.dumps(v, default=str)}" for k, v in manifest.items()]
-        partial.write_text("{\n" + ",\n".join(facts) + "\n}\n")
-        os.replace(partial, target.with_suffix(".json"))
+        with replacing(target.with_suffix(".json")) as partial:
+            partial.write_text("{\n" + ",\n".join(facts) + "\n}\n")
         return target
 
     @classmethod
@@ -302,8 +296,13 @@ def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
     Raises:
         LandscapeError: There is none, or several GPUs have one, none of them REFERENCE_GPU.
     """
+    return Landscape.load(landscape_path(workload, gpu=gpu))
+
+
+def landscape_path(workload: str, *, gpu: str | None = None) -> Path:
+    """Returns the file that `load_landscape` loads; raises as it does."""
     if workload.endswith(".parquet"):
-        return Landscape.load(workload)
+        return Path(workload)
     entries = landscapes()
     found = [e for e in entries if e.workload == workload and gpu in (None, e.gpu)]
     if len(found) > 1:
@@ -317,4 +316,4 @@ def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
             f"workload {workload!r}{f' on gpu {gpu!r}' if gpu else ''} must name one landscape, "
             f"got {'several' if found else 'none'}; {hint}kt-lab list landscapes tells all"
         )
-    return Landscape.load(found[0].path)
+    return found[0].path

@@ -1,7 +1,6 @@
 """Sessions on disk: what recorded configs read in another process, on another machine or day."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow as pa
 from kt_lab.errors import LandscapeError, UsageError
 from kt_lab.landscape import Landscape, data_directory
 from kt_lab.provenance import provenance
+from kt_lab.store.files import replacing
 from kt_lab.ticks import of_each, read_table, write_table
 from kt_lab.trial import OK
 
@@ -41,8 +41,6 @@ def save_session(
         rules: What was timed, and how.
         directory: Default: data/sessions.
     """
-    folder = (directory or data_directory() / "sessions") / gpu
-    folder.mkdir(parents=True, exist_ok=True)
     arrays = {
         "workload": pa.array(table["workload"].astype(str)).dictionary_encode(),
         "config": pa.array(table["config"], pa.int32()),
@@ -53,10 +51,9 @@ def save_session(
     }
     about = {"schema": SCHEMA, "session": name, "gpu": gpu, "facts": facts, "rules": rules}
     about["provenance"] = provenance()
-    path = folder / f"{name}.parquet"
-    partial = path.with_suffix(".parquet.partial")
-    write_table(arrays, partial, {"kt_lab": json.dumps(about, default=str)})
-    os.replace(partial, path)
+    path = (directory or data_directory() / "sessions") / gpu / f"{name}.parquet"
+    with replacing(path) as partial:
+        write_table(arrays, partial, {"kt_lab": json.dumps(about, default=str)})
     return path
 
 

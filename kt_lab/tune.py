@@ -9,6 +9,8 @@ from kt_lab.errors import UsageError
 from kt_lab.runners import Runner
 from kt_lab.trial import Config, History, Trial
 
+_REPEATS = 1000  # measurements in a row without a new config, after which a search has ended
+
 
 def tune(
     searcher,
@@ -20,41 +22,41 @@ def tune(
 ) -> History:
     """Runs a search until its searcher is done or its budget is spent.
 
-    After every result the searcher is asked for as many proposals as the runner has free lanes.
-    A config's first measurement spends one of `budget.trials`, whatever its status, another only
-    seconds. What would end after `budget.seconds` is left out. Ctrl-C ends the run and keeps all.
+    The searcher is asked for as many proposals as the runner has free lanes. A config's first
+    measurement spends a trial, whatever its status, another only seconds; what would end after
+    those is left out. Ctrl-C, or 1,000 measurements in a row of known configs, ends and keeps all.
 
     Args:
-        searcher: Anything with ask, tell, done and close; closed at the end, errors included.
-        runner: Measures; closed by its maker, not here.
+        searcher: Anything with ask, tell, done and close; closed here, errors included.
+        runner: Measures, for this run alone; closed by its maker, not here.
         budget: When to stop.
         on_trial: Called with every trial, in order.
         on_interrupt: Called when Ctrl-C ended the run.
 
     Returns:
         The trials in order of completion.
+
+    Raises:
+        UsageError: The budget is none, or the runner has work of another run under way.
     """
     trials: list[Trial] = []
-    asked: set[Config] = set()  # spent or in flight
-    measured: set[Config] = set()
-    search_s = now = 0.0
+    asked, measured = set[Config](), set[Config]()  # asked: spent or in flight
+    search_s, now, repeats = 0.0, 0.0, 0
     try:
-        _require_budget(budget)
-        while True:
+        _require_own(budget, runner)
+        while repeats < _REPEATS:
             left = budget.left(Spent(trials=len(asked), seconds=_machine_s(runner, search_s)))
             if runner.free and left.seconds > 0 and not searcher.done:
-                proposals, seconds = _timed(searcher, "ask", runner.free)
-                search_s += seconds
-                runner.submit(_affordable(proposals, asked, left.trials))
+                search_s += _asked_s(searcher, runner, asked, left.trials)
             if not runner.pending:
                 break
             proposal, measurement = runner.next()
             now = max(now, _machine_s(runner, search_s))
             if left.seconds <= 0 or now > (budget.seconds or float("inf")):
                 break
-            first = proposal.config not in measured
+            repeats = repeats + 1 if proposal.config in measured else 0
             measured.add(proposal.config)
-            trial = Trial(len(trials), proposal, measurement, first, now, search_s)
+            trial = Trial(len(trials), proposal, measurement, not repeats, now, search_s)
             trials.append(trial)
             search_s += _timed(searcher, "tell", [trial])[1]
             if on_trial:
@@ -72,10 +74,22 @@ def interrupted() -> None:
     raise KeyboardInterrupt
 
 
-def _require_budget(budget: Any) -> None:
-    """Raises UsageError for what is no budget, such as a number."""
+def _require_own(budget: Any, runner: Runner) -> None:
+    """Raises UsageError for what is no budget, such as a number, and for another run's work."""
     if not hasattr(budget, "left"):
         raise UsageError(f"budget must be a Budget, got {budget!r}; pass Budget(trials=50)")
+    if runner.pending:
+        raise UsageError(
+            "a runner must measure for one run at a time, got one with measurements of another "
+            f"under way: {runner.pending}; make a runner for each run"
+        )
+
+
+def _asked_s(searcher, runner: Runner, asked: set[Config], left: float) -> float:
+    """Fills the free lanes with what trials are left for; returns the CPU seconds of choosing."""
+    proposals, seconds = _timed(searcher, "ask", runner.free)
+    runner.submit(_affordable(proposals, asked, left))
+    return seconds
 
 
 def _timed(searcher, name: str, argument: Any) -> tuple[Any, float]:

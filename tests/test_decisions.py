@@ -72,7 +72,7 @@ def test_a_later_winner_replaces_the_earlier_and_a_failure_leaves_it(tmp_path, m
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", fail)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(StoreError, match="no space"):
             save_winner(make(seed=5), tmp_path)
     assert load_winner("softmax/4096x640", directory=tmp_path).seed == 4
     assert [p.name for p in (tmp_path / "softmax" / "h100").iterdir()] == ["4096x640.json"]

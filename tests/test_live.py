@@ -27,7 +27,7 @@ from kt_lab.runners.gpu.protocols import GRAPH_L2
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import get_searcher
 from kt_lab.space import Integer, ParameterSpace
-from kt_lab.store import read_journal
+from kt_lab.store import Journal, read_journal
 from kt_lab.transfer import run_prior
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
 from tests.runners import live_fakes as fakes
@@ -179,6 +179,14 @@ def test_running_again_goes_on_and_measures_nothing_twice(runner, tmp_path):
     assert {t.config for t in first.history} <= {t.config for t in longer.history}
     afresh = tuned(runner, tmp_path, budget=Budget(trials=5), resume=False)
     assert len(measured(afresh.journal)) in (5, 6)  # with the default, if it was not among them
+
+
+def test_a_journal_that_another_run_is_writing_is_not_put_aside(runner, tmp_path):
+    first = tuned(runner, tmp_path, budget=Budget(trials=3))
+    path = first.journal
+    with Journal(path), pytest.raises(StoreError, match=r"one writer, got .*, which another run"):
+        tuned(runner, tmp_path, budget=Budget(trials=3), resume=False)
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_an_edited_kernel_of_the_users_begins_a_journal_of_its_own(monkeypatch, tmp_path):

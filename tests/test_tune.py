@@ -107,3 +107,30 @@ def test_a_number_is_no_budget():
     with pytest.raises(UsageError, match=r"must be a Budget, got 50; pass Budget\(trials=50\)"):
         tune(searcher, ReplayRunner(make_landscape(), seed=0), budget=50)
     assert searcher.closed
+
+
+class Stuck(Script):
+    """Asks for the same config for ever."""
+
+    def ask(self, _n):
+        return [Proposal(len(self.told), config(0))]
+
+
+def test_a_search_that_only_repeats_itself_ends_without_a_budget_of_seconds():
+    searcher = Stuck()
+    history, _ = _tune(searcher, trials=50)
+    assert history.trials_spent == 1
+    assert len(history) == 1001  # a thousand in a row that told nothing of a new config
+    assert searcher.closed
+
+
+def test_a_runner_with_work_of_another_run_under_way_is_refused():
+    runner = ReplayRunner(make_landscape(), seed=0, compile_lanes=4)
+    first = tune(Script(*range(16)), runner, budget=Budget(seconds=1e-6))
+    assert not len(first)
+    assert runner.pending
+    searcher = Script(0)
+    with pytest.raises(UsageError, match=r"one run at a time, .* under way: \d+; make a runner"):
+        tune(searcher, runner, budget=Budget(trials=4))
+    assert searcher.closed
+    assert not searcher.told

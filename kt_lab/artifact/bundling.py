@@ -14,6 +14,7 @@ from kt_lab.errors import UsageError
 from kt_lab.landscape import data_directory, landscapes
 from kt_lab.publication import FIGURES, TABLES, publish, read_study
 from kt_lab.publication.stored import StoredStudy, sha256
+from kt_lab.store.files import replacing
 from kt_lab.study import VENUE
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -128,8 +129,10 @@ def _copy(source: Path, target: Path) -> None:
 
 def _pack(root: Path, output: Path) -> None:
     """Packs a folder, with itself as the only entry at the top."""
-    partial = output.with_name(output.name + ".partial")
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        replacing(output) as partial,
+        zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for path in sorted(root.rglob("*")):
             if path.is_file():
                 name = path.relative_to(root.parent).as_posix()
@@ -137,4 +140,3 @@ def _pack(root: Path, output: Path) -> None:
                 info.compress_type = zipfile.ZIP_DEFLATED
                 info.external_attr = 0o644 << 16
                 archive.writestr(info, path.read_bytes())
-    partial.replace(output)

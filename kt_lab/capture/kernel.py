@@ -1,7 +1,6 @@
 """A Triton kernel of the user's own, as a kernel that every runner takes."""
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any
 from kt_lab.capture.definitions import plain
 from kt_lab.capture.module import Request, check_names, module_text, write_module
 from kt_lab.capture.parts import parameters_of
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, require_path_part
 from kt_lab.kernels import REGISTRY, device_module
 from kt_lab.space import ParameterSpace
 from kt_lab.workload import Kernel, Workload
@@ -93,11 +92,8 @@ def _kernel(
             f"a captured kernel must not be called like one that ships with kt_lab, whose "
             f"landscapes it would seem to have, got {name!r}; give it another with name="
         )
-    if not re.fullmatch(r"\w[\w.+-]{0,99}", name):  # as a stored winner asks, after the search
-        raise UsageError(
-            "a captured kernel's name is a part of paths, so it must be of at most 100 letters, "
-            f"digits and _ . + -, got {name!r:.120}; give it another with name="
-        )
+    hint = "; give it another with name="  # a stored winner asks as much, after the search
+    require_path_part("a captured kernel's name", name, hint=hint)
     space_of = space if callable(space) else _Always(space)
     drafts = [Workload(name, "", shape, "", facts["source"]) for shape in shapes]
     parameters = parameters_of(request.fn)

@@ -1,14 +1,13 @@
 """kt-lab record: measure whole search spaces on this machine's GPU."""
 
 import argparse
-import re
 import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from kt_lab.commands import require_least
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, require_path_part
 from kt_lab.kernels import REGISTRY, get_workload, workloads
 from kt_lab.landscape import COMPILED, Landscape, data_directory, load_landscape
 from kt_lab.record import (
@@ -106,11 +105,8 @@ def _require_fitting(args: argparse.Namespace) -> None:
             f"--cache is a session's, got {args.cache} without --session; a recording keeps its "
             "binaries in --directory"
         )
-    if args.session is not None and not re.fullmatch(r"\w[\w.+-]{0,99}", args.session):
-        raise UsageError(
-            "the name of a session must be at most 100 letters, digits and _ . + -, got "
-            f"{args.session!r}"
-        )
+    if args.session is not None:
+        require_path_part("the name of a session", args.session)
 
 
 def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import reprlib
 import zlib
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kt_lab.errors import LandscapeError
+from kt_lab.store.files import replacing
 
 _LARGEST = 2**29  # bytes once unpacked; the largest public file is a fifth of it
 _SHOWN = reprlib.Repr()
@@ -76,13 +76,8 @@ def to_json(value: Any) -> str:
 def write_text(path: Path | str, text: str) -> Path:
     """Writes text by atomic replacement, gzipped if the name ends in .gz; returns the path."""
     path, raw = Path(path), text.encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
+    with replacing(path) as partial:
         partial.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
     return path
 
 

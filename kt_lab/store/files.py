@@ -78,14 +78,28 @@ def _flock(file: BinaryIO, *, wait: bool) -> bool:
     return True
 
 
-def replace(partial: Path, path: Path) -> None:
-    """Puts a finished file in the place of another, such that a power loss leaves one of them."""
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    if hasattr(os, "O_DIRECTORY"):
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives the name of a file to write, which then takes the place of `path`.
+
+    A power loss leaves one of them. The folder is made if absent.
+
+    Raises:
+        StoreError: The disk refuses; what was there before still is.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.fsync(folder)
+            yield partial
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            if hasattr(os, "O_DIRECTORY"):
+                folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
         finally:
-            os.close(folder)
+            partial.unlink(missing_ok=True)

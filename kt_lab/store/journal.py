@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kt_lab.closing import Closing
 from kt_lab.errors import StoreError
-from kt_lab.store.files import lock, replace, writing
+from kt_lab.store.files import lock, replacing, writing
 
 VERSION = 2
 _HEADER = "kt_lab_journal"
@@ -124,6 +124,27 @@ def read_journal(path: Path | str) -> list[dict[str, Any]]:
     return list(Follower(path).fresh())
 
 
+def put_aside(path: Path) -> None:
+    """Gives a journal another name, so that one with its own begins anew; it may be damaged.
+
+    Raises:
+        StoreError: Another run is writing it.
+    """
+    with _held(path):
+        path.replace(path.with_suffix(f".{path.stat().st_mtime_ns}{path.suffix}"))
+
+
+def _held(path: Path) -> BinaryIO:
+    """Opens and locks a journal, or raises StoreError where another run is writing it."""
+    file = lock(path, wait=False)
+    if file is None:
+        raise StoreError(
+            f"a journal must have one writer, got {path.name}, which another run is "
+            "writing; wait for that run or stop it, or name another path"
+        )
+    return file
+
+
 class Journal(Closing):
     """An append-only file of JSON records that survives being cut off, and tells damage.
 
@@ -145,13 +166,7 @@ class Journal(Closing):
             StoreError: Another run is writing it, it is damaged, or the disk refuses.
         """
         self.path = Path(path)
-        file = lock(self.path, wait=False)
-        if file is None:
-            raise StoreError(
-                f"a journal must have one writer, got {self.path.name}, which another run is "
-                "writing; wait for that run or stop it, or name another path"
-            )
-        self._file = file
+        self._file = file = _held(self.path)
         try:
             self._read = Follower(path)
             self.records = list(self._read.fresh())
@@ -235,10 +250,8 @@ def repair(path: Path | str) -> Repaired:
             )
         copies = (path.with_name(f"{path.name}.damaged{n or ''}") for n in range(10**6))
         aside = next(copy for copy in copies if not copy.exists())
-        partial = path.with_name(path.name + ".partial")
-        with writing(path):
+        with replacing(path) as partial:
             shutil.copyfile(path, aside)
             lines = enumerate([{_HEADER: VERSION}, *sound], start=1)
             partial.write_bytes(b"".join(_line(n, record) for n, record in lines))
-            replace(partial, path)
     return Repaired(len(sound), damaged, aside)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kt_lab.errors import StoreError
-from kt_lab.store.files import replace, writing
+from kt_lab.store.files import replacing
 
 _SUM, _MARK = b"kt_lab_crc32", b"crc32 of the rest: "  # Parquet itself does not guard its footer
 
@@ -36,29 +36,22 @@ def write_table(
     table = pa.Table.from_pandas(frame, preserve_index=False)
     metadata = {b"kt_lab": json.dumps(facts, sort_keys=True, default=str).encode()}
     metadata[_SUM] = _MARK + b"0" * 8
-    partial = path.with_name(path.name + ".partial")
     bytewise = [n for n in frame.columns if frame[n].dtype.kind == "f" and _varied(frame[n])]
     bytewise += [n for n in split if n in frame]
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            pq.write_table(
-                table.replace_schema_metadata(metadata),
-                partial,
-                compression="zstd",
-                compression_level=19,
-                use_dictionary=[f.name for f in table.schema if f.name not in bytewise],
-                use_byte_stream_split=bytewise,
-                dictionary_pagesize_limit=4 * 2**20,
-            )
-            raw = partial.read_bytes()
-            with partial.open("r+b") as file:
-                file.seek(raw.rfind(_MARK) + len(_MARK))
-                file.write(_checksum(raw))
-            replace(partial, path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+    with replacing(path) as partial:
+        pq.write_table(
+            table.replace_schema_metadata(metadata),
+            partial,
+            compression="zstd",
+            compression_level=19,
+            use_dictionary=[f.name for f in table.schema if f.name not in bytewise],
+            use_byte_stream_split=bytewise,
+            dictionary_pagesize_limit=4 * 2**20,
+        )
+        raw = partial.read_bytes()
+        with partial.open("r+b") as file:
+            file.seek(raw.rfind(_MARK) + len(_MARK))
+            file.write(_checksum(raw))
     return path
 
 

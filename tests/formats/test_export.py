@@ -11,7 +11,7 @@ from kernel_tuner.file_utils import output_file_schema, store_output_file
 
 from kt_lab import load_landscape
 from kt_lab.cli import main
-from kt_lab.errors import LandscapeError
+from kt_lab.errors import LandscapeError, StoreError
 from kt_lab.formats import read_cache, read_t4, write_cache, write_t4
 from kt_lab.landscape import Landscape
 from kt_lab.runners.replay import ReplayRunner
@@ -159,7 +159,7 @@ def test_an_export_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr("os.replace", full)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(StoreError, match="no space left"):
         write_cache(make_landscape(), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["toy.json"]

@@ -11,7 +11,9 @@ import pytest
 
 from kt_lab import cli
 from kt_lab.errors import StoreError
+from kt_lab.formats.text import write_text
 from kt_lab.store import Journal, read_journal, read_table, repair, write_table
+from tests.runners.tables import make_landscape
 
 RECORDS = [{"n": n, "text": "é\n" * n, "values": [0.1, None, True]} for n in range(6)]
 
@@ -216,6 +218,20 @@ def test_a_table_is_written_whole_or_not_at_all(tmp_path):
         write_table(wide, path, facts={})
     assert os.listdir(tmp_path) == ["t.parquet"]
     assert read_table(path)[1] == {"v": 1}
+
+
+def test_whatever_is_put_in_the_place_of_a_file_is_whole_or_not_there(tmp_path):
+    for name, write in (
+        ("text.json", lambda path: write_text(path, "x" * 5000)),
+        ("a.parquet", lambda path: make_landscape().save(path)),
+    ):
+        path = tmp_path / name
+        path.write_text("before")
+        with room(2000), pytest.raises(StoreError, match="must be writable"):
+            write(path)
+        assert path.read_text() == "before"
+        assert os.listdir(tmp_path) == [name]
+        path.unlink()
 
 
 def test_every_flipped_bit_of_a_table_is_told_or_changes_nothing(tmp_path):
