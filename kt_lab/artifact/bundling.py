@@ -51,16 +51,16 @@ def bundle(
         raise UsageError(f"the output must not exist, or be an empty folder, got {output.name}")
     settings = {"venue": venue, "width": width, "workers": workers}
     wanted = [*FIGURES, *TABLES] if only is None else list(only)
-    if output.suffix != ".zip":
-        output.mkdir(parents=True, exist_ok=True)
-        _fill(output, studies, wanted, **settings)
-        return output
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # what is refused on the way leaves nothing
         root = Path(folder) / output.stem
         root.mkdir()
         _fill(root, studies, wanted, **settings)
-        _pack(root, output)
+        if output.suffix == ".zip":
+            _pack(root, output)
+        else:
+            output.mkdir(parents=True, exist_ok=True)
+            for path in root.iterdir():
+                shutil.move(path, output)
     return output
 
 

@@ -1,6 +1,7 @@
 """Writing all of a study: figures and tables with captions, and a document that shows them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,31 +67,33 @@ def publish(
     for name in wanted:
         if name not in (*FIGURES, *TABLES):
             raise UnknownName("figure or table", name, (*FIGURES, *TABLES))
-    page = {"directory": _folder(directory, study), "venue": venue, "width": width}
-    if isinstance(study, StoredStudy):
-        if lanes is not None or reference is not None:
-            raise UsageError("lanes and reference of a study that was read are its own; leave "
-                             f"them out, got lanes={lanes}, reference={reference!r}")  # fmt: skip
-        title, written = study.name, _write(study, wanted, **page)
-    else:
-        title, which = study, {"lanes": lanes, "reference": reference}
-        halves = [[name for name in wanted if (name in _SECOND) == second] for second in (0, 1)]
-        if workers > 1 and all(halves):
-            with process_pool(2) as pool:
-                jobs = [pool.submit(_write_stored, study, half, which, page) for half in halves]
-                written = {name: paths for job in jobs for name, paths in job.result().items()}
+    page = {"directory": Path(directory), "venue": venue, "width": width}
+    with _folder(directory, study):
+        if isinstance(study, StoredStudy):
+            if lanes is not None or reference is not None:
+                raise UsageError(
+                    "lanes and reference of a study that was read are its own; leave them out, "
+                    f"got lanes={lanes}, reference={reference!r}"
+                )
+            title, written = study.name, _write(study, wanted, **page)
         else:
-            written = _write_stored(study, wanted, which, page)
-    ordered = {name: written[name] for name in (*FIGURES, *TABLES) if name in written}
-    if only is not None:
-        _require_all(title, wanted, ordered)
-    path = page["directory"] / "document.tex"
-    path.write_text(document(title, list(ordered), venue=venue), encoding="utf-8")
-    return ordered | {"document": {"tex": path}}
+            which = {"lanes": lanes, "reference": reference}
+            title, written = study, _write_in_two(study, wanted, which, page, workers)
+        ordered = {name: written[name] for name in (*FIGURES, *TABLES) if name in written}
+        if only is not None:
+            _require_all(title, wanted, ordered)
+        path = page["directory"] / "document.tex"
+        path.write_text(document(title, list(ordered), venue=venue), encoding="utf-8")
+        return ordered | {"document": {"tex": path}}
 
 
-def _folder(directory: Path | str, study: str | StoredStudy) -> Path:
-    """Returns a folder for a known study, made when absent; raises UsageError over a file."""
+@contextmanager
+def _folder(directory: Path | str, study: str | StoredStudy) -> Iterator[None]:
+    """Makes a folder for a known study when absent, and takes it away if nothing came into it.
+
+    Raises:
+        UsageError: A file stands there.
+    """
     if isinstance(study, str):
         parts_of(study)  # a name that is none makes no folder
     try:
@@ -100,7 +103,11 @@ def _folder(directory: Path | str, study: str | StoredStudy) -> Path:
             f"directory must be a folder, or a name that is free, got {str(directory)!r}, where "
             "a file stands; give another"
         ) from None
-    return Path(directory)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it holds something
+            Path(directory).rmdir()
 
 
 def _require_all(title: str, wanted: Sequence[str], written: Collection[str]) -> None:
@@ -110,6 +117,18 @@ def _require_all(title: str, wanted: Sequence[str], written: Collection[str]) ->
             f"what is named must be in the study, got {', '.join(absent)}, of which {title} has "
             "nothing to draw (anatomy: none of its searchers predicts); leave it out"
         )
+
+
+def _write_in_two(
+    name: str, wanted: Sequence[str], which: dict[str, Any], page: dict[str, Any], workers: int
+) -> Paths:
+    """Writes what is wanted, by two processes if there may be so many and both have a part."""
+    halves = [[name for name in wanted if (name in _SECOND) == second] for second in (0, 1)]
+    if workers == 1 or not all(halves):
+        return _write_stored(name, wanted, which, page)
+    with process_pool(2) as pool:
+        jobs = [pool.submit(_write_stored, name, half, which, page) for half in halves]
+        return {each: paths for job in jobs for each, paths in job.result().items()}
 
 
 def _write_stored(

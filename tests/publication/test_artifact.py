@@ -13,7 +13,7 @@ import pytest
 
 from kt_lab.artifact import bundle, compare_tables
 from kt_lab.cli import main
-from kt_lab.errors import UsageError
+from kt_lab.errors import UnknownName, UsageError
 
 NAMES = ["quality_at_trials", "ratios", "table_trials"]
 
@@ -154,4 +154,7 @@ def test_mistakes_are_told(tmp_path):
         bundle(["tiny"], tmp_path / "full")
     with pytest.raises(UsageError, match="each once"):
         bundle(["tiny", "tiny"], tmp_path / "new")
+    with pytest.raises(UnknownName, match="tiny"):
+        bundle(["tiny", "tyni"], tmp_path / "new", only=["ratios"])
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
     assert compare_tables(Path("absent.csv"), Path("absent.csv")) == ["absent.csv was not written"]

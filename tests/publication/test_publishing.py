@@ -140,6 +140,9 @@ def test_mistakes_are_told(tmp_path):
         read_study("tiny", lanes=4)
     with pytest.raises(UsageError, match="got anatomy, of which tiny has nothing to draw"):
         publish("tiny", directory=tmp_path / "new", only=["anatomy"])
+    with pytest.raises(UnknownName, match="pattern"):
+        publish("tiny", directory=tmp_path / "new", reference="patern")
+    assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below"):
         with pytest.raises(UsageError, match=r"directory must be a folder.*where a file stands"):

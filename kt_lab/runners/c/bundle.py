@@ -109,11 +109,11 @@ def write_library(
             f"schedules and {name!r}"
         )
     folder, chain = Path(folder), toolchain or find_toolchain()
-    folder.mkdir(parents=True, exist_ok=True)
     functions, declared, sources = {}, [], []
-    for key, schedule in schedules.items():
+    verified = {key: _verified(key, text, threads, chain) for key, text in schedules.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, (program, facts) in verified.items():
         function = key.replace("/", "_")
-        program, facts = _verified(key, schedule, threads, chain)
         sources.append(folder / f"{function}.c")
         sources[-1].write_text(emit_c(program, name=function), encoding="utf-8")
         declared += [_comment(program), f"{signature(program, function)};"]
