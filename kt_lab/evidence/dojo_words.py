@@ -40,7 +40,7 @@ def dojo_block(
     shapes: Mapping[str, Any] | None = None,
     on_gpu: Mapping[str, Any] | None = None,
     encoders: Mapping[str, Any] | None = None,
-    longer: Mapping[str, Any] | None = None,
+    longer: Sequence[Mapping[str, Any]] = (),
     elsewhere: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Returns RESULTS.md's block of programs as Markdown.
@@ -53,13 +53,15 @@ def dojo_block(
         shapes: That of `kt-lab evidence learners --policy`, or None.
         on_gpu: That of `kt-lab evidence triton_programs`, or None.
         encoders: That of `kt-lab evidence learners --parts encoders`, or None.
-        longer: That of `kt-lab evidence tvm` with more trials than `beside_tvm`, or None.
+        longer: Those of `kt-lab evidence tvm` with more trials than `beside_tvm`, of its CPU or
+            of one of `elsewhere`.
         elsewhere: Those of `kt-lab evidence tvm` on other CPUs.
     """
     parts = [_means(comparison), CALLS, _rows(comparison)] if comparison else []
     parts += [_tvm(beside_tvm)] if beside_tvm else []
     parts += map(_elsewhere, elsewhere)
-    parts += [longer_lines([beside_tvm, *elsewhere], longer)] if beside_tvm and longer else []
+    if beside_tvm:
+        parts += [longer_lines([beside_tvm, *elsewhere], result) for result in longer]
     parts += [published_lines(beside_tvm, on_gpu, elsewhere)] if beside_tvm else []
     parts += [_players(players)] if players else []
     if learners:

@@ -13,8 +13,9 @@ from kt_lab.studies import load_field, load_tuned
 FRONT, RESULTS, DATA = "README.md", "notebooks/RESULTS.md", "data/README.md"
 _COLD = ("cold", "cold-unseen", "cold-older", "cold-h100", "foreign", "exhausted")
 _DOJO = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
-_DOJO += ("learners-encoders", "tvm-256")
+_DOJO += ("learners-encoders",)
 _ELSEWHERE = ("tvm-xeon", "tvm-zen4")
+_LONGER = ("tvm-256", "tvm-zen4-256")
 
 Marks = tuple[str, str]
 
@@ -34,7 +35,9 @@ def tables() -> dict[str, dict[Marks, Callable[[], str]]]:
                 sheet()
             ),
             (dojo_words.BEGIN, dojo_words.END): lambda: dojo_words.dojo_block(
-                *map(stored, _DOJO), elsewhere=list(filter(None, map(stored, _ELSEWHERE)))
+                *map(stored, _DOJO),
+                longer=list(filter(None, map(stored, _LONGER))),
+                elsewhere=list(filter(None, map(stored, _ELSEWHERE))),
             ),
             (page.BEGIN, page.END): page.block,
         },
