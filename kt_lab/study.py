@@ -213,7 +213,7 @@ def convergence_figure(
             trials, seconds, optimum=1.0, noise_floor=floors, expected_random=exact
         )
     points = {"trials": trials, "seconds": seconds, "expected_random": exact}
-    caption = plots.caption_convergence(trials, seconds, budget=budget)
+    caption = plots.caption_convergence(trials, seconds, budget=budget, exact=True)
     return Drawing(fig, points, caption, sources=(chosen, *shown.values()))
 
 

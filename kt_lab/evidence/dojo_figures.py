@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 
 from kt_lab import plots
-from kt_lab.evidence.dojo_tables import PATHS, means, players_table, ratios
+from kt_lab.evidence.dojo_tables import PATHS, means, players_table, ratios, readings_apart
 from kt_lab.landscape import data_directory
+from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.dojo import caption_dojo, caption_players, plot_dojo, plot_players
 from kt_lab.plots.training import caption_training, plot_training
 from kt_lab.study import VENUE, Drawing
@@ -54,7 +55,8 @@ def comparison_figure(
     with plots.paper(venue, width=width):
         fig = plot_dojo(table)
     points = {"ratios": table, "means": whole}
-    return Drawing(fig, points, caption_dojo(table, whole), sources=(result,))
+    caption = f"{caption_dojo(table, whole)}{_machine(result)}"
+    return Drawing(fig, points, caption, sources=(result,))
 
 
 def players_figure(
@@ -64,7 +66,19 @@ def players_figure(
     table = players_table(result["rows"])
     with plots.paper(venue, width=width):
         fig = plot_players(table)
-    return Drawing(fig, table, caption_players(table), sources=(result,))
+    caption = caption_players(table, apart=readings_apart(result["rows"])) + _machine(result)
+    return Drawing(fig, table, caption, sources=(result,))
+
+
+def _machine(result: Mapping[str, Any]) -> str:
+    """Words the CPU that all rows are of; nothing where that is not stored."""
+    if "provenance" not in result:
+        return ""
+    machine = result["provenance"]
+    targets = (row.get("tuning", {}).get("target", {}) for row in result["rows"])
+    names = sorted({target["mcpu"] for target in targets if "mcpu" in target})
+    told = f" ({listed(names)} to LLVM)" if names else ""
+    return f" {machine['cpu']}{told}, {counted(machine['cores'], 'core')}."
 
 
 def learners_figure(

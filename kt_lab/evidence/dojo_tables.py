@@ -202,6 +202,18 @@ def players_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def readings_apart(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Returns how many times as slow one run read a workload's start program as another, >= 1.
+
+    Args:
+        rows: As for `players_table`.
+    """
+    read: dict[str, list[float]] = {}
+    for row in rows:
+        read.setdefault(row["workload"], []).append(row["start_us"])
+    return max(max(starts) / min(starts) for starts in read.values())
+
+
 def _held(run: Mapping[int, float | None], count: int) -> float:
     """Returns what a run holds after some programs, inf for nothing."""
     known = [us for n, us in run.items() if n <= count and us is not None]

@@ -6,7 +6,7 @@ from typing import Any
 
 from kt_lab.evidence.dojo_published import CALLS, complete, published_lines, unfinished
 from kt_lab.evidence.dojo_tables import means as geomeans
-from kt_lab.evidence.dojo_tables import players_table, ratios
+from kt_lab.evidence.dojo_tables import players_table, ratios, readings_apart
 from kt_lab.evidence.markdown import folded, grid
 from kt_lab.evidence.playing import EXPERT
 from kt_lab.evidence.tvm import ENOUGH, failed_trials
@@ -305,10 +305,7 @@ def _carried(result: Mapping[str, Any], *, same: bool = False) -> str:
 
 def _noise(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns where players played, and what their readings of one program differ by."""
-    read: dict[str, list[float]] = {}
-    for row in rows:
-        read.setdefault(row["workload"], []).append(row["start_us"])
-    apart = max(max(starts) / min(starts) for starts in read.values())
+    apart = readings_apart(rows)
     machine = result["provenance"]
     where = (
         f"{machine['cpu']}, {machine['cores']} cores, {result['compiler']}; players ran side by"

@@ -10,6 +10,7 @@ from kt_lab.cells import recorded
 from kt_lab.errors import UsageError
 from kt_lab.evidence.warm import MODES, budgets_of, search
 from kt_lab.evidence.warm_tables import beside, summary
+from kt_lab.plots.captions import listed
 from kt_lab.plots.warm import caption_warm, plot_warm
 from kt_lab.study import VENUE, Drawing
 from kt_lab.transfer import recorded_prior
@@ -107,4 +108,7 @@ def warm_figure(result: Mapping[str, Any], *, venue: str = VENUE, width: str = "
     table = table_of(result)
     with plots.paper(venue, width=width):
         fig = plot_warm(table)
-    return Drawing(fig, table, caption_warm(table), sources=(result,))
+    places = sorted({(row["workload"], row["gpu"]) for row in _with_others(result["rows"])})
+    gpus = sorted({gpu.upper() for _, gpu in places})
+    where = f"{places[0][0]} on {gpus[0]}" if len(places) == 1 else listed(gpus)
+    return Drawing(fig, table, caption_warm(table, where=where), sources=(result,))

@@ -206,7 +206,11 @@ def _legend(
 
 
 def caption_convergence(
-    bands_trials: pd.DataFrame, bands_seconds: pd.DataFrame, *, budget: str = ""
+    bands_trials: pd.DataFrame,
+    bands_seconds: pd.DataFrame,
+    *,
+    budget: str = "",
+    exact: bool = False,
 ) -> str:
     """Returns the caption of `plot_convergence`, from its data.
 
@@ -214,16 +218,20 @@ def caption_convergence(
         bands_trials: As drawn.
         bands_seconds: As drawn; its axis is named.
         budget: Of each run, in words ("200 trials"); the tables do not hold it.
+        exact: Whether exact random search is drawn.
     """
     names = listed(searcher_style(name).label for name in style_order(bands_trials["searcher"]))
     seconds = _X_LABELS[str(bands_seconds["axis"].iloc[0])].removesuffix(" (s)")
     unit = "divided by the optimum" if bands_trials["unit"].iloc[0] == "ratio" else "in µs"
     band = "Line: median over seeds, band: interquartile range. " * _banded(bands_trials)
+    bands = pd.concat([bands_trials, bands_seconds])
+    thin = (2 * bands["n_running"] < bands["n_seeds"]).any()
+    ended = " (thin after the marker: fewer than half still run)" * bool(thin)
+    grey = " Grey: random search, its exact mean over all orders." * exact
     return (
         f"Latency of the incumbent {unit} against trials (left) and {seconds} (right) for "
         f"{names}, judged on a visit that the searcher did not see. {band}Runs without "
-        "an incumbent count as infinitely slow, and a run that has ended keeps its last value "
-        "(thin after the marker: fewer than half still run). "
-        f"{evidence(bands_trials, budget=budget)} Dashed: optimum; dotted: noise floor, the best "
-        "of one reading of every config."
+        f"an incumbent count as infinitely slow, and a run that has ended keeps its last value"
+        f"{ended}. {evidence(bands_trials, budget=budget)} Dashed: optimum; dotted: noise floor, "
+        f"the best of one reading of every config.{grey}"
     )

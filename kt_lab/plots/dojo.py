@@ -146,26 +146,45 @@ def plot_players(table: pd.DataFrame) -> Figure:
         grid.flat[at].set_visible(False)
         grid.flat[at - columns].tick_params(axis="x", labelbottom=True)  # now the lowest there
     fig.supxlabel("different programs compiled")
-    fig.supylabel("latency / best that anybody found")
+    fig.supylabel("latency / best that anybody here found")
     handles = [_line(name) for name in names]
     legend_above(fig, handles)
     return fig
 
 
-def caption_players(table: pd.DataFrame) -> str:
-    """Returns the caption of `plot_players`, from its data."""
-    most = int(table["programs"].max())
+def caption_players(table: pd.DataFrame, *, apart: float = 1.0) -> str:
+    """Returns the caption of `plot_players`, from its data.
+
+    Args:
+        table: As for `plot_players`.
+        apart: From `kt_lab.evidence.dojo_tables.readings_apart`.
+    """
+    most, count = int(table["programs"].max()), table["workload"].nunique()
     ends = table[table["programs"] == most].groupby("player")["median"]
     means = ends.agg(_geometric_mean).sort_values()
-    told = [f"{searcher_style(n).label} {v:.2f}" for n, v in means.items() if np.isfinite(v)]
-    operators = counted(table["workload"].nunique(), "operator")
+    told = [
+        f"{searcher_style(name).label} {mean:.2f}"
+        + (f" (on {ends.size()[name]} of {count})" if ends.size()[name] < count else "")
+        for name, mean in means.items()
+        if np.isfinite(mean)
+    ]
     seeds = spread(table["seeds"].min(), table["seeds"].max(), "seed")
+    median = "One seed" if table["seeds"].max() == 1 else f"Median and quartiles of {seeds}"
+    medians = table["median"].to_numpy(float)
+    above = np.isfinite(medians) & (medians > _MOST)
+    hidden = f" What lies above {_MOST:g} is left out." if above.any() else ""
+    shared = (
+        "All players of an operator share one reading of each program, which favours nobody but "
+        "makes the lowest readings too low."
+        if apart == 1.0
+        else f"The start program of an operator was read up to {apart:.2f} times as slow by one "
+        "player as by another: smaller differences say nothing."
+    )
     return (
-        f"Latency of the best program so far over the best that anybody found, on {operators}, "
-        f"against different programs compiled; failures count. Median and quartiles of {seeds}; "
-        f"after {most} programs the geometric means over operators are {listed(told)}. All "
-        "players of an operator share one reading of each program, which favours nobody but makes "
-        "the lowest readings too low."
+        "Latency of the best program so far over the best that anybody drawn here found, on "
+        f"{counted(count, 'operator')}, against different programs compiled; failures count."
+        f"{hidden} {median}; after {most} programs the geometric means over operators are "
+        f"{listed(told)}. {shared}"
     )
 
 

@@ -213,8 +213,8 @@ def caption_budgets(table: pd.DataFrame, *, evidence: str) -> str:
         f"judged on a visit that the searcher did not see; {least} is lowest in the last panel. "
         f"{evidence} Dot: geomean over workloads of the geomeans over seeds; line: "
         f"{float(table['confidence'].iloc[0]):.0%} percentile bootstrap over kernels, their "
-        "workloads and their seeds; tick: the same geomean of 90th percentiles over seeds. Both "
-        "axes of cost count failures; a run that has ended keeps its incumbent; a searcher with a "
+        "workloads and their seeds; tick: the same geomean of 90th percentiles over seeds. "
+        "Failures count; a run that has ended keeps its incumbent; a searcher with a "
         "run that holds none is infinite (open triangle, runs that hold one). Logarithmic axis; "
         "what lies beyond it ends in a triangle at its edge."
     )

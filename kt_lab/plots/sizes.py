@@ -6,11 +6,12 @@ from matplotlib.lines import Line2D
 
 from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
-from kt_lab.plots.style import SMALL, legend_above, new_figure, searcher_style, style_order
+from kt_lab.plots.style import INK, SMALL, legend_above, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import check_columns
 
 _COLUMNS = ("workload", "configs", "best", "searcher", "budget", "ratio", "low", "high", "seeds")
 _HEIGHT = 1.9  # inches of a row of panels
+_BEST = {"color": INK, "ls": "-", "lw": 0.6}
 _APART = 2.3  # times a size, from which on two labels do not meet
 
 
@@ -18,7 +19,7 @@ def plot_sizes(table: pd.DataFrame) -> Figure:
     """Draws latency over the whole space's optimum against the configs of the space searched.
 
     A row of panels for each workload, a column for each budget, a line for each searcher with its
-    quartiles over seeds; dotted, what the best config of each space comes to.
+    quartiles over seeds; thin, what the best config of each space comes to.
 
     Args:
         table: From `kt_lab.evidence.sizes.table_of`.
@@ -41,7 +42,7 @@ def plot_sizes(table: pd.DataFrame) -> Figure:
                 drawn = {"color": look.color, "ls": look.dash, "marker": look.marker}
                 ax.plot(rows["configs"], rows["ratio"], ms=3, lw=1.0, **drawn)
             bests = own.drop_duplicates("configs")
-            ax.plot(bests["configs"], bests["best"], color="0.5", ls=":", lw=1.0)
+            ax.plot(bests["configs"], bests["best"], **_BEST)
             ax.set_xscale("log")
             set_ratio_axis(ax.yaxis, low, high, log=log)
             sizes = sorted(own["configs"].unique())
@@ -73,7 +74,7 @@ def _handle(name: str) -> Line2D:
 
 
 def _best_handle() -> Line2D:
-    return Line2D([], [], color="0.5", ls=":", lw=1.0, label="best config of the space")
+    return Line2D([], [], label="best config of the space", **_BEST)
 
 
 def caption_sizes(table: pd.DataFrame) -> str:

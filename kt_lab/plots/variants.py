@@ -67,7 +67,7 @@ def caption_variants(table: pd.DataFrame, *, whole: str, workloads: int, seeds: 
         gpu: Whose recordings were replayed.
     """
     sure = sorted({row.variant for row in table.itertuples() if row.p_holm < _SURE})
-    told = "No change is shown to differ." if not sure else f"Shown to differ: {', '.join(sure)}."
+    told = "No change is shown to differ." if not sure else f"Shown to differ: {'; '.join(sure)}."
     return (
         f"Latency of {whole} with one part changed over that of {whole} as it is, geomeans over "
         f"{counted(int(table['kernels'].iloc[0]), 'kernel')} ({counted(workloads, 'workload')} on "

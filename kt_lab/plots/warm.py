@@ -66,23 +66,32 @@ def _percent(ratios: pd.Series) -> pd.Series:
     return (100 * (ratios - 1)).clip(lower=_LEAST)
 
 
-def caption_warm(table: pd.DataFrame) -> str:
-    """Returns the caption of `plot_warm`, from its data."""
+def caption_warm(table: pd.DataFrame, *, where: str) -> str:
+    """Returns the caption of `plot_warm`, from its data.
+
+    Args:
+        table: As drawn.
+        where: The landscape if it is one ("softmax/4096x640 on H200"), else the GPUs.
+    """
     few, most = table["budget"].min(), table["budget"].max()
     ends = table[table["budget"] == most].set_index("mode")["geomean"]
     begun = table[table["budget"] == few].set_index("mode")["geomean"]
     told = [f"{_LOOKS[m][3]} {begun[m]:.2f} to {ends[m]:.3f}" for m in ends.index if m in _LOOKS]
     counts = table.drop_duplicates("mode")
     fewest, many = counts["landscapes"].min(), counts["landscapes"].max()
-    among = counted(int(many), "landscape") if fewest == many else f"{fewest} to {many} landscapes"
+    among, means, bands = f"on {where}", "", ""
+    if many > 1:
+        among = f"on {fewest} to {many} landscapes" if fewest < many else f"on {many} landscapes"
+        among += f" of {counted(int(counts['kernels'].max()), 'kernel')} ({where})"
+        means = "geometric means "
+        bands = " Bands: 95 % intervals, kernels resampled, then their landscapes."
+    if fewest < many:
+        bands += " A mode has fewer landscapes where nothing is recorded that it could start from."
     return (
         f"Incumbents over the optimum, medians of {counted(int(counts['seeds'].max()), 'seed')}, "
-        f"on {among} of {counted(int(counts['kernels'].max()), 'kernel')}, searched with what is "
-        f"recorded of other workloads; geometric means after {few} and {most} evaluations: "
-        f"{listed(told)}. Bands: 95 % intervals, kernels resampled, then their landscapes. A mode "
-        "has fewer landscapes where nothing is recorded that it could start from. What is less "
-        f"than {_LEAST:g} % above is drawn on the lower edge, what is more than {_MOST:,.0f} % "
-        "above is left out."
+        f"{among}, searched with what is recorded of other workloads; {means}after {few} and "
+        f"{most} evaluations: {listed(told)}.{bands} What is less than {_LEAST:g} % above is "
+        f"drawn on the lower edge, what is more than {_MOST:,.0f} % above is left out."
     )
 
 

@@ -66,7 +66,15 @@ def test_players_are_drawn_over_programs_and_the_caption_ranks_them(tmp_path):
     drawing = players_figure({"rows": rows})
     first, second = drawing.figure.axes
     assert (first.get_title(loc="left"), second.get_title(loc="left")) == ("softmax/1", "b/1")
-    assert "Annealing 1.00, Expert pass 1.50" in drawing.caption
+    assert "Annealing 1.00 (on 1 of 2), Expert pass 1.50 (on 1 of 2)" in drawing.caption
+    assert "share one reading of each program" in drawing.caption
+    assert "left out" not in drawing.caption
+    apart = [rows[0] | {"start_us": 2 * rows[0]["start_us"], "points": [(1, 400.0)]}, *rows[1:]]
+    told = players_figure({"rows": apart, "provenance": {"cpu": "A CPU", "cores": 2}}).caption
+    assert "read up to 2.00 times as slow by one player as by another" in told
+    assert "What lies above 30 is left out." in told
+    assert told.endswith(" A CPU, 2 cores.")
+    pyplot.close("all")
     paths = drawing.save("players", directory=tmp_path)
     assert all(path.stat().st_size > 100 for path in paths.values())
     pyplot.close(drawing.figure)

@@ -225,6 +225,12 @@ def test_captions_tell_the_evidence(ratios, bands):
     quality = plots.caption_quality_vs_time(*ratios[:2])
     assert "4 workloads of 2 kernels" in quality
     curves = plots.caption_convergence(*bands)
+    assert "thin after the marker" in curves
+    assert "random search" not in curves
+    going = [band.assign(n_running=band["n_seeds"]) for band in bands]
+    told = plots.caption_convergence(*going, exact=True)
+    assert "thin" not in told
+    assert "Grey: random search" in told
     for part in ("median over seeds", "interquartile range", "tuning time", "5 seeds", "H100"):
         assert part in curves
 

@@ -32,7 +32,7 @@ def test_a_line_per_mode_on_two_logarithmic_panels(tmp_path):
     ]
     assert drawn == [pytest.approx([200.0, 50.0]), pytest.approx([100.0, 0.3])]
     assert left.get_xscale() == left.get_yscale() == right.get_yscale() == "log"
-    assert "on 2 landscapes of 1 kernel," in drawing.caption
+    assert "on 2 landscapes of 1 kernel (H200), searched" in drawing.caption
     assert "less than 0.3 % above is drawn on the lower edge" in drawing.caption
     assert "cold 3.00 to 1.500 and twin (same shape, other GPU) 2.00 to 1.000" in drawing.caption
     paths = drawing.save("warm", directory=tmp_path)
