@@ -101,7 +101,7 @@ def _caption(result: Mapping[str, Any], effort: str) -> str:
     seeds = runs.groupby(["kernel", "searcher"])["seed"].nunique()
     band = ", median and interquartile range over seeds" if seeds.max() > 1 else ""
     return (
-        f"First reading of the incumbent against configs and seconds{band}. "
+        f"First reading of the incumbent against trials and seconds{band}. "
         f"{_setting(result, effort)} A thin line is a run that has ended."
     )
 
@@ -112,11 +112,11 @@ def _setting(result: Mapping[str, Any], effort: str) -> str:
     count = f"{seeds.max()} seed" + "s" * int(seeds.max() > 1)
     if seeds.min() < seeds.max():
         count = f"{seeds.min()} to {count}"
-    shared = "once for each code" if result["shared_code"] else "for each config"
+    timed = "each code timed once" if result["shared_code"] else "each config timed"
     kernels = listed(list(dict.fromkeys(runs["kernel"])))
     lanes = listed(sorted(map(str, runs["lanes"].unique())))
     return (
         f"Live, in the spaces of Helion {result['helion']} for {kernels}, at effort {effort} from "
-        f"a random first population, {count}, {lanes} compile lanes, timed {shared}, "
+        f"a random first population, {count}, {lanes} compile lanes, {timed}, "
         f"{result['gpu']}."
     )

@@ -208,12 +208,12 @@ def _bar(ax: Axes, row: Mapping, at: float, width: float) -> None:
         return
     ends = [min(max(low, lower), upper), min(max(high, lower), upper)]
     ax.plot([at, at], ends, color=INK, linewidth=0.6, zorder=4, solid_capstyle="butt")
-    if high > upper and inside == estimate:
-        ax.plot(at, upper, "^", color=INK, ms=2.5, clip_on=False, zorder=4)
+    for edge, arrow, goes_on in ((upper, "^", high > upper), (lower, "v", low < lower)):
+        if goes_on and inside == estimate:
+            ax.plot(at, edge, arrow, color=INK, ms=2.5, clip_on=False, zorder=4)
     if row["scope"] == "geomean" or inside != estimate:
-        beyond = high > upper or estimate > upper
         top = max(1.0, *(end for end in (ends[1], inside) if not np.isnan(end)))
-        _value(ax, row, at, top, points, gap=4 if beyond else 2)
+        _value(ax, row, at, top, points, gap=4 if max(high, estimate) > upper else 2)
 
 
 def _value(ax: Axes, row: Mapping, at: float, top: float, points: float, *, gap: float) -> None:

@@ -346,7 +346,7 @@ def test_the_figure_draws_every_search_of_an_effort_on_every_kernel(result):
     assert own["judged_us"].tolist() == [300.0, 100.5, 100.5]
     assert own["elapsed_s"].tolist() == [1.0, 4.0, 5.0]
     drawing = convergence_figure(result)
-    for words in ("softmax and matmul", "NVIDIA X", "1 seed,", "for each config"):
+    for words in ("softmax and matmul", "NVIDIA X", "1 seed,", "each config timed"):
         assert words in drawing.caption
     assert drawing.points["against_trials"]["searcher"].nunique() == 3
 

@@ -85,6 +85,15 @@ def test_a_bar_beyond_the_given_limits_is_cut_and_tells_its_value(ratios):
     assert texts(ax) == ["1.70", "1.70"]
 
 
+def test_a_whisker_that_goes_on_ends_in_an_arrow_at_either_edge(ratios):
+    bars = ratios[1][ratios[1].scope == "geomean"].assign(estimate=1.0, low=0.5, high=2.0)
+    inside = plots.draw_ratio_bars(bars, limits=(0.4, 2.5))
+    assert not {"^", "v"} & {line.get_marker() for line in inside.lines}
+    cut = plots.draw_ratio_bars(bars, limits=(0.9, 1.2))
+    drawn = {(line.get_marker(), float(line.get_ydata()[0])) for line in cut.lines}
+    assert {("^", 1.2), ("v", 0.9)} <= drawn
+
+
 def test_wide_ranges_are_logarithmic_and_narrow_ones_are_not(ratios):
     assert plots.draw_ratio_bars(ratios[0]).get_yscale() == "linear"
     wide = ratios[1].assign(high=20.0)
