@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pandas as pd
 from kt_lab.budget import Budget
 from kt_lab.capture.searcher import searcher_class, searcher_source, source_hash
 from kt_lab.errors import StoreError, UsageError
-from kt_lab.landscape import Landscape, data_directory, landscape_path
+from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.prior import Prior
 from kt_lab.runners.replay import ReplayRunner, judged_us, timing_costs_s
 from kt_lab.search import get_searcher
@@ -61,20 +60,10 @@ class Cell:
     source: str | None = None
 
 
-def recorded(workload: str, gpu: str | None) -> Landscape:
-    """Loads a landscape, once per process unless its file is written again."""
-    path = _path(workload, gpu, data_directory())
-    return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0)
-
-
-@lru_cache(maxsize=1024)
-def _path(workload: str, gpu: str | None, _data: Path) -> Path:
-    return landscape_path(workload, gpu=gpu)
-
-
 @lru_cache(maxsize=64)
-def _loaded(path: Path, _written_ns: int) -> Landscape:
-    return Landscape.load(path)
+def recorded(workload: str, gpu: str | None) -> Landscape:
+    """Loads a landscape, once per process."""
+    return load_landscape(workload, gpu=gpu)
 
 
 def require_apart(workloads: Iterable[str], gpu: str | None) -> None:

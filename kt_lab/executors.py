@@ -31,7 +31,6 @@ from kt_lab import __version__
 from kt_lab.cells import Cell, columns, recorded, run_cell, searcher_kind
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.kernels import get_kernel
-from kt_lab.landscape import Landscape
 from kt_lab.provenance import kernel_source
 from kt_lab.search.peers.handoff import PeerSearcher
 
@@ -186,13 +185,10 @@ def _file(module: str) -> Path | None:
     return next((path for path in choices if path.is_file()), None) if ours else None
 
 
+@lru_cache(maxsize=256)
 def data_hashes(workload: str, gpu: str | None) -> dict[str, str]:
     """Returns what runs on a recorded workload read: landscape, kernel source and space."""
-    return _hashes(recorded(workload, gpu))
-
-
-@lru_cache(maxsize=64)
-def _hashes(landscape: Landscape) -> dict[str, str]:
+    landscape = recorded(workload, gpu)
     try:
         source = kernel_source(get_kernel(landscape.kernel))
     except UnknownName:  # a foreign landscape: its manifest is all that anybody has

@@ -204,13 +204,12 @@ class Landscape:
         arrays["samples_us"] = pa.array(frame["samples_us"].map(list), pa.list_(pa.float32()))
         arrays["visit"] = pa.array(frame["visit"].map(list), pa.list_(pa.int8()))
         target = table_path(path)
-        with replacing(target) as partial:
+        with replacing(target.with_suffix(".json")) as about, replacing(target) as partial:
             write_table(arrays, partial)
-        digest = hashlib.sha256(target.read_bytes()).hexdigest()
-        manifest = self.manifest | {"schema": SCHEMA, "sha256": digest, "configs": len(frame)}
-        facts = [f"{json.dumps(k)}: {json.dumps(v, default=str)}" for k, v in manifest.items()]
-        with replacing(target.with_suffix(".json")) as partial:
-            partial.write_text("{\n" + ",\n".join(facts) + "\n}\n")
+            digest = hashlib.sha256(partial.read_bytes()).hexdigest()
+            manifest = self.manifest | {"schema": SCHEMA, "sha256": digest, "configs": len(frame)}
+            facts = [f"{json.dumps(k)}: {json.dumps(v, default=str)}" for k, v in manifest.items()]
+            about.write_text("{\n" + ",\n".join(facts) + "\n}\n")
         return target
 
     @classmethod
@@ -296,13 +295,8 @@ def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
     Raises:
         LandscapeError: There is none, or several GPUs have one, none of them REFERENCE_GPU.
     """
-    return Landscape.load(landscape_path(workload, gpu=gpu))
-
-
-def landscape_path(workload: str, *, gpu: str | None = None) -> Path:
-    """Returns the file that `load_landscape` loads; raises as it does."""
     if workload.endswith(".parquet"):
-        return Path(workload)
+        return Landscape.load(workload)
     entries = landscapes()
     found = [e for e in entries if e.workload == workload and gpu in (None, e.gpu)]
     if len(found) > 1:
@@ -316,4 +310,4 @@ def landscape_path(workload: str, *, gpu: str | None = None) -> Path:
             f"workload {workload!r}{f' on gpu {gpu!r}' if gpu else ''} must name one landscape, "
             f"got {'several' if found else 'none'}; {hint}kt-lab list landscapes tells all"
         )
-    return found[0].path
+    return Landscape.load(found[0].path)

@@ -1,6 +1,7 @@
 """Live tuning: search on a real GPU, confirm what was found, store the winner."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from kt_lab.runners.lent import LentRunner
 from kt_lab.runners.several import SeveralRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import CENSORED, OK, Config, History, Proposal, Trial
-from kt_lab.tune import tune
+from kt_lab.tune import require_own, tune
 from kt_lab.workload import Kernel, Workload
 
 FINALISTS = 8
@@ -121,11 +122,11 @@ def _tuned(
     about["known"] = prior.fingerprint if prior else ""
     facts = live_facts(runner, **about)
     interrupted: list[bool] = []
-    with journaled(lent, **about, directory=root, resume=resume) as kept:
+    require_own(budget, lent)  # what is refused leaves the journals as they are
+    made = make_searcher(searcher, runner.space, seed=seed, budget=budget, prior=prior, **options)
+    with closing(made), journaled(lent, **about, directory=root, resume=resume) as kept:
         history = tune(
-            make_searcher(
-                searcher, runner.space, seed=seed, budget=budget, prior=prior, **options
-            ),
+            made,
             kept,
             budget=budget,
             on_trial=on_trial,

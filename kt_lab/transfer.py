@@ -164,8 +164,10 @@ def _octaves(one: str, other: str) -> float:
     mine, its = _SHAPED.fullmatch(one), _SHAPED.fullmatch(other)
     if not (mine and its and mine[1] == its[1]):
         return math.inf
-    pairs = zip(mine[2].split("x"), its[2].split("x"), strict=False)
-    return sum(abs(math.log2(int(m) / int(n))) for m, n in pairs)
+    extents = [list(map(int, each[2].split("x"))) for each in (mine, its)]
+    if len(extents[0]) != len(extents[1]):
+        return math.inf
+    return sum(abs(math.log2(m / n)) for m, n in zip(*extents, strict=True))
 
 
 def earlier_path(gpu: str) -> Path:

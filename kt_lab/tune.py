@@ -43,7 +43,7 @@ def tune(
     asked, measured = set[Config](), set[Config]()  # asked: spent or in flight
     search_s, now, repeats = 0.0, 0.0, 0
     try:
-        _require_own(budget, runner)
+        require_own(budget, runner)
         while repeats < _REPEATS:
             left = budget.left(Spent(trials=len(asked), seconds=_machine_s(runner, search_s)))
             if runner.free and left.seconds > 0 and not searcher.done:
@@ -74,7 +74,7 @@ def interrupted() -> None:
     raise KeyboardInterrupt
 
 
-def _require_own(budget: Any, runner: Runner) -> None:
+def require_own(budget: Any, runner: Runner) -> None:
     """Raises UsageError for what is no budget, such as a number, and for another run's work."""
     if not hasattr(budget, "left"):
         raise UsageError(f"budget must be a Budget, got {budget!r}; pass Budget(trials=50)")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 
@@ -158,6 +159,12 @@ def test_a_shipped_kernel_is_right_on_its_small_workload():
     strict = replace(kernels.subject(small, kernel), rtol=0.0, atol=-1.0)
     found = check_configs(strict, [kernel.space(small).default])
     assert found["status"].tolist() == ["wrong_result"], "no result can be nearer than that"
+
+
+def test_a_workload_without_extents_or_with_tiny_ones_is_small_as_it_is():
+    for extents in ({}, {"n": 3}):
+        first = Workload("mine", "one", extents, "float32")
+        assert small_workload(SimpleNamespace(name="mine", workloads=[first])).extents == extents
 
 
 @pytest.mark.parametrize("points", [2**14, 2**16])

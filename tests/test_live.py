@@ -18,7 +18,7 @@ from kt_lab.commands import tune as tune_command
 from kt_lab.commands.tune import told
 from kt_lab.decisions import load_winner, save_winner
 from kt_lab.dispatching import stored_dispatch
-from kt_lab.errors import StoreError
+from kt_lab.errors import StoreError, UsageError
 from kt_lab.evidence.duels import twins, upper_limit
 from kt_lab.journals import journal_path, live_facts
 from kt_lab.live import best_launches, confirm_found, tune_live, winner_of
@@ -187,6 +187,25 @@ def test_a_journal_that_another_run_is_writing_is_not_put_aside(runner, tmp_path
     with Journal(path), pytest.raises(StoreError, match=r"one writer, got .*, which another run"):
         tuned(runner, tmp_path, budget=Budget(trials=3), resume=False)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_is_refused_leaves_the_journals_as_they_are(runner, tmp_path):
+    path = tuned(runner, tmp_path, budget=Budget(trials=3)).journal
+    before = path.read_bytes()
+    for wrong in ({"budget": 5}, {"searcher": "nonsense"}, {"options": {"nonsense": 1}}):
+        with pytest.raises(UsageError):
+            tuned(runner, tmp_path, **({"budget": Budget(trials=3), "resume": False} | wrong))
+    assert list(path.parent.iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
+def test_measurements_that_another_run_left_under_way_are_none_of_this_one(runner, tmp_path):
+    clean = tuned(runner, tmp_path / "clean", budget=Budget(trials=12))
+    wanted = [Proposal(n, t.config, cutoff_us=1e-3) for n, t in enumerate(clean.history)]
+    runner.submit(wanted)
+    again = tuned(runner, tmp_path / "again", budget=Budget(trials=12))
+    assert not any(t.status == "censored" for t in again.history)
+    assert not runner.pending
 
 
 def test_an_edited_kernel_of_the_users_begins_a_journal_of_its_own(monkeypatch, tmp_path):

@@ -104,6 +104,8 @@ def test_the_nearest_runs_are_those_whose_extents_differ_by_the_fewest_octaves()
 
     far = {shape(64, 64): 1, shape(8, 16): 2, shape(16, 32): 3, shape(4, 64): 4}
     assert list(nearest(shape(16, 16), far, count=2)) == [shape(8, 16), shape(16, 32)]
+    longer = Workload("fake", "16x16x512", {"M": 16, "N": 16, "K": 512}, "float32")
+    assert list(nearest(shape(16, 16), {longer: 1} | far, count=1)) == [shape(8, 16)]
 
 
 def test_what_is_known_of_a_shape_that_nobody_recorded_is_every_recording_and_the_runs_nearest():

@@ -238,7 +238,7 @@ def _timing(config: Config, found: Any) -> Timing:
     """Reads a benchmark's answer in milliseconds: (p50, p20, p80), or whatever else it gave."""
     times = [1e3 * float(ms) for ms in (found if isinstance(found, list | tuple) else [found])]
     p50, p20, p80 = times if len(times) == 3 else [times[0]] * 3
-    good = all(math.isfinite(us) for us in times)
+    good = all(math.isfinite(us) and us > 0 for us in times)
     return Timing(config, p20, p50, p80, OK if good else "compile_error")
 
 
@@ -256,7 +256,8 @@ def _axis(name: str, values: list) -> Parameter:
             return PowerOfTwo(name, low, high, role=role or tile)
         if values == list(range(low, high + 1, step)):
             return Integer(name, low, high, step, role=role)
-    return Flag(name) if values in ([False, True], [True, False]) else Choice(name, tuple(values))
+    flag = sorted(map(repr, values)) == ["False", "True"]  # by repr: 0.0 == False
+    return Flag(name) if flag else Choice(name, tuple(values))
 
 
 def _facts() -> dict[str, Any]:

@@ -4,7 +4,6 @@ import ast
 import hashlib
 import inspect
 import os
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from kt_lab.capture.definitions import JITTED, plain, scope_of
 from kt_lab.capture.parts import OPTIONS, Parameters
 from kt_lab.capture.source import Collector
 from kt_lab.errors import UnknownName, UsageError
+from kt_lab.store.files import replacing
 
 # What a reference may ask of an argument without reading what is in it.
 _OUTSIDES = {"dtype", "shape", "device", "ndim", "size", "stride", "numel", "new_empty"}
@@ -54,12 +54,8 @@ def write_module(text: str, *, name: str) -> Path:
     cache = Path(os.environ.get("KT_LAB_CACHE") or Path.home() / ".cache" / "kt_lab")
     path = cache.absolute() / "captured" / f"{name}-{digest}.py"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, suffix=".partial", encoding="utf-8", delete=False
-        ) as partial:
-            partial.write(text)
-        os.replace(partial.name, path)
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
     return path
 
 

@@ -34,7 +34,7 @@ def small_workload(kernel: Kernel, *, points: int = 2**14) -> Workload:
         points: The product of the extents stays below this.
     """
     first = kernel.workloads[0]
-    bound = max(first.extents.values()) // 4 * 4
+    bound = max(4, max(first.extents.values(), default=4) // 4 * 4)
     while math.prod(min(v, bound) for v in first.extents.values()) > points and bound > 4:
         bound -= max(4, bound // 16 // 4 * 4)  # packed operands need multiples of 4
     extents = {name: min(value, bound) for name, value in first.extents.items()}

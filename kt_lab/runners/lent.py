@@ -12,6 +12,8 @@ class LentRunner:
 
     def __init__(self, runner: Any):
         """Borrows a runner: `GpuRunner`, or anything with its attributes."""
+        while runner.pending:  # of whoever used it without a loan: none of this run's work
+            runner.next()
         used = runner.tally.first_at is not None
         object.__setattr__(self, "_runner", runner)
         object.__setattr__(self, "_since", runner.now if used else 0.0)

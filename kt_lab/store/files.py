@@ -1,6 +1,7 @@
 """Files that one process writes at a time, and errors of the disk in words."""
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,7 +88,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         StoreError: The disk refuses; what was there before still is.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -130,7 +130,7 @@ def put_aside(path: Path) -> None:
     Raises:
         StoreError: Another run is writing it.
     """
-    with _held(path):
+    with _held(path), writing(path):
         path.replace(path.with_suffix(f".{path.stat().st_mtime_ns}{path.suffix}"))
 
 
@@ -170,6 +170,12 @@ class Journal(Closing):
         try:
             self._read = Follower(path)
             self.records = list(self._read.fresh())
+            first = _line(1, {_HEADER: VERSION})
+            if not self._read.end and not first.startswith(self.path.read_bytes()):
+                raise StoreError(
+                    f"a journal must begin with its version, got something else in "
+                    f"{self.path.name}, which is left as it is; name another path"
+                )
             with writing(self.path):
                 os.truncate(file.fileno(), self._read.end)  # the torn tail of whoever wrote it
         except BaseException:

@@ -204,7 +204,8 @@ def test_what_varies_becomes_an_axis_and_odd_values_survive(cell):
     cell(
         "def timed(configs):\n"
         "    return {c: [1.0 + i, 1.0 + i, 1.0 + i] for i, c in enumerate(configs)}\n"
-        "varied = [triton.Config({'B': b, 'ACC': tl.float16, 'EVEN': e}, num_stages=s,\n"
+        "odd = {'ACC': tl.float16}\n"
+        "varied = [triton.Config({'B': b, 'EVEN': e, 'SLOPE': float(e)} | odd, num_stages=s,\n"
         "                        num_ctas=c, maxnreg=r)\n"
         "          for b, e, s, c, r in [(48, True, 1, 1, None), (16, False, 3, 2, 128)]]\n"
         "wide = AutotuneRecorder()\n"
@@ -217,6 +218,7 @@ def test_what_varies_becomes_an_axis_and_odd_values_survive(cell):
         "B": ["Integer", [16, 48]],
         "ACC": ["Choice", ["fp16"]],
         "EVEN": ["Flag", [False, True]],
+        "SLOPE": ["Choice", [1.0, 0.0]],
         "num_warps": ["PowerOfTwo", [4]],
         "num_stages": ["Integer", [1, 3]],
         "num_ctas": ["PowerOfTwo", [1, 2]],

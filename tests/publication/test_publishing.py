@@ -12,6 +12,7 @@ import pytest
 
 from kt_lab.budget import Budget
 from kt_lab.capture.autotune import Recording, Timing
+from kt_lab.cells import recorded
 from kt_lab.cli import main
 from kt_lab.datasheet import datasheet, markdown
 from kt_lab.errors import StoreError, UnknownName, UsageError
@@ -170,9 +171,11 @@ def test_runs_of_a_landscapes_file_are_not_published_with_another_landscape(tmp_
     other = make_landscape()
     other.table["check_s"] = 0.003
     _save(other, data)
+    recorded.cache_clear()
     with pytest.raises(StoreError, match="own replayed another landscape of toy/16 than"):
         read_study("own")
     _save(make_landscape(), data)
+    recorded.cache_clear()
     (replayed,) = read_study("own").landscapes
     assert replayed.manifest["sha256"] == sha256(own)
 

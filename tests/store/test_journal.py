@@ -12,6 +12,7 @@ import pytest
 from kt_lab import cli
 from kt_lab.errors import StoreError
 from kt_lab.formats.text import write_text
+from kt_lab.landscape import Landscape
 from kt_lab.store import Journal, read_journal, read_table, repair, write_table
 from tests.runners.tables import make_landscape
 
@@ -170,6 +171,15 @@ def test_one_writer_at_a_time_even_within_a_process(path):
     Journal(path).close()
 
 
+@pytest.mark.parametrize("text", ['{"my": "results of a week"}', "abc", "\0\0"])
+def test_what_is_no_journal_is_refused_and_left_as_it_is(tmp_path, text):
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    with pytest.raises(StoreError, match=r"begin with its version, .* mine\.json, which is left"):
+        Journal(path)
+    assert path.read_text() == text
+
+
 def test_a_full_disk_is_told_and_the_journal_goes_on_afterwards(path):
     size = path.stat().st_size
     with Journal(path) as journal:
@@ -232,6 +242,17 @@ def test_whatever_is_put_in_the_place_of_a_file_is_whole_or_not_there(tmp_path):
         assert path.read_text() == "before"
         assert os.listdir(tmp_path) == [name]
         path.unlink()
+
+
+def test_a_landscape_whose_manifest_does_not_fit_on_the_disk_is_as_it_was(tmp_path):
+    path = make_landscape().save(tmp_path / "a")
+    longer = make_landscape()
+    longer.table["check_s"] = 0.5
+    longer.manifest["note"] = "x" * 10**6
+    with room(5 * 10**5), pytest.raises(StoreError, match="nothing that was stored is touched"):
+        longer.save(path)
+    assert sorted(os.listdir(tmp_path)) == ["a.json", "a.parquet"]
+    assert "note" not in Landscape.load(path).manifest
 
 
 def test_every_flipped_bit_of_a_table_is_told_or_changes_nothing(tmp_path):
