@@ -283,10 +283,10 @@ class _Field:
             ratios = (self.logs[:, challenger] - self.logs[:, 0])[self.race_rounds :]
             bounds = signed_rank(ratios, tail=self.rule.level / 2 / len(looks))
             if bounds[2] < bar:
-                return bounds, True, f"faster by more than {self.rule.floor:.1%}"
+                return bounds, True, f"faster by more than {100 * self.rule.floor:g}%"
             if bounds[0] > bar:
-                return bounds, False, f"there is no gain of {self.rule.floor:.1%}"
-        return bounds, False, f"no gain of more than {self.rule.floor:.1%} was shown"
+                return bounds, False, f"there is no gain of {100 * self.rule.floor:g}%"
+        return bounds, False, f"no gain of more than {100 * self.rule.floor:g}% was shown"
 
     def table(self) -> tuple[Raced, ...]:
         """Returns the records of all configs."""

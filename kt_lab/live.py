@@ -125,13 +125,8 @@ def _tuned(
     require_own(budget, lent)  # what is refused leaves the journals as they are
     made = make_searcher(searcher, runner.space, seed=seed, budget=budget, prior=prior, **options)
     with closing(made), journaled(lent, **about, directory=root, resume=resume) as kept:
-        history = tune(
-            made,
-            kept,
-            budget=budget,
-            on_trial=on_trial,
-            on_interrupt=lambda: interrupted.append(True),
-        )
+        how = {"on_trial": on_trial, "on_interrupt": lambda: interrupted.append(True)}
+        history = tune(made, kept, budget=budget, **how)
         search_s, ended = kept.now, lent.now  # all parts of the run, and this one
         try:
             confirmation, apparent = _confirm(runner, kept, history, finalists, rule)

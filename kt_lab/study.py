@@ -204,7 +204,12 @@ def convergence_figure(
     seconds = stats.convergence_bands(curves, x="elapsed_s", optima=optima)
     most = int(curves["spent_trials"].max())
     exact = pd.concat(
-        [random_curve(shown[w], trials=most, optimum_us=known[w]["optimum_us"]) for w in shown],
+        [
+            random_curve(
+                each, trials=min(most, each.space.size), optimum_us=known[w]["optimum_us"]
+            )
+            for w, each in shown.items()
+        ],
         ignore_index=True,
     )
     floors = {w: known[w]["noise_floor"] for w in known}

@@ -51,6 +51,15 @@ def test_a_workload_of_two_gpus_is_the_reference_gpus_unless_one_is_named():
     assert {recorded(key, other.gpu).gpu for key in other.workloads} == {"h100"}
 
 
+def test_a_budget_beyond_the_smallest_space_is_drawn_all_the_same():
+    small = "moe_weights_reduction/1x5120x8192"
+    runs = Experiment("small", [small], ("random",), 2, Budget(trials=600)).run()
+    assert recorded(small, None).space.size < 600
+    drawn = comparison.convergence_figure(runs)
+    assert drawn.points["expected_random"]["draws"].max() == recorded(small, None).space.size
+    assert "random search" in drawn.caption
+
+
 def test_names_are_stripped_and_hold_the_reference():
     assert comparison.names_of(" random, pattern ,", reference="pattern") == ["random", "pattern"]
     assert comparison.names_of("softmax/4096x640") == ["softmax/4096x640"]

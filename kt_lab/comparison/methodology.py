@@ -175,7 +175,14 @@ def methodology_scores(
 
 
 def _complete(scores: pd.DataFrame) -> pd.DataFrame:
-    """Returns means over GPUs, if every searcher has every workload: else they do not compare."""
+    """Returns means over GPUs, if every searcher has every workload on all: else none compare."""
+    cells = scores.groupby(["workload", "searcher"], observed=True)["gpu"].nunique().unstack()
+    for workload, gpus in cells.iterrows():
+        if gpus.min() < gpus.max():
+            raise UsageError(
+                f"compared searchers must have runs on the same GPUs; {gpus.idxmin()} lacks one "
+                f"of {workload}: run it, or leave one of them out"
+            )
     table = scores.groupby(_KEYS, observed=True)[["score", *_FACTS]].mean().dropna().reset_index()
     if table.empty:
         raise UsageError("a score needs a workload on which random search can be beaten, got none")

@@ -21,10 +21,12 @@ def display_table(table: pd.DataFrame) -> pd.DataFrame:
     for (axis, budget), rows in table.groupby(["axis", "budget"], sort=False, dropna=False):
         rows = rows.set_index("searcher").loc[order]
         when = budget_words(axis, budget)
-        words = {f"latency / optimum [{confidence:.0%}]": _ranges(rows, "estimate", "low", "high")}
+        words = {
+            f"latency / optimum [{100 * confidence:g}%]": _ranges(rows, "estimate", "low", "high")
+        }
         for column in ("p90", "worst"):
             words[column] = rows[column].map("{:.3f}".format)
-        name = f"ratio to {label} [{confidence:.0%}]"
+        name = f"ratio to {label} [{100 * confidence:g}%]"
         words[name] = _ranges(rows, "ratio", "ratio_low", "ratio_high")
         for unit in ("workload", "kernel"):
             words[f"p over {unit}s (Holm)"] = rows[f"p_{unit}"].map("{:.2g}".format, "ignore")

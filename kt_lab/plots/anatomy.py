@@ -221,6 +221,6 @@ def caption_anatomy(
         "incumbent. (c) Spearman correlation of a model's predictions with the readings of what "
         "it chose, failures being slowest; 1: it knew the order. Hollow: fewer than half of the "
         f"searcher's runs got that far. {known}Bands{' and whiskers' * bool(told)}: "
-        f"{float(most['confidence']):.0%} percentile bootstrap over kernels, their workloads and "
-        "their seeds."
+        f"{100 * float(most['confidence']):g}% percentile bootstrap over kernels, their "
+        "workloads and their seeds."
     )

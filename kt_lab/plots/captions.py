@@ -50,9 +50,9 @@ def evidence(table: pd.DataFrame, *, budget: str = "") -> str:
 def interval_words(table: pd.DataFrame) -> str:
     """Returns the sentence that says what the intervals of a table of ratios are."""
     return (
-        f"Intervals: {float(table['confidence'].iloc[0]):.0%} percentile bootstrap; a geomean "
-        "(over workloads) resamples kernels, their workloads and their seeds, a single workload "
-        "resamples its seeds."
+        f"Intervals: {100 * float(table['confidence'].iloc[0]):g}% percentile bootstrap; a "
+        "geomean (over workloads) resamples kernels, their workloads and their seeds, a single "
+        "workload resamples its seeds."
     )
 
 

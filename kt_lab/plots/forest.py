@@ -205,14 +205,15 @@ def caption_budgets(table: pd.DataFrame, *, evidence: str) -> str:
         table: As drawn.
         evidence: What it rests on, a sentence.
     """
-    last = table[table["budget"].isna()] if table["budget"].isna().any() else table
+    none = table["budget"].isna()  # the end of a run, drawn last
+    last = table[none if none.any() else table["budget"] == table["budget"].max()]
     least = searcher_style(str(last.loc[last["estimate"].idxmin(), "searcher"])).label
     kind = {"spent_trials": "trials", "machine_s": "machine seconds", "elapsed_s": "seconds"}
     return (
         f"How far the incumbent is above the optimum at budgets of {kind[table['axis'].iloc[0]]}, "
         f"judged on a visit that the searcher did not see; {least} is lowest in the last panel. "
         f"{evidence} Dot: geomean over workloads of the geomeans over seeds; line: "
-        f"{float(table['confidence'].iloc[0]):.0%} percentile bootstrap over kernels, their "
+        f"{100 * float(table['confidence'].iloc[0]):g}% percentile bootstrap over kernels, their "
         "workloads and their seeds; tick: the same geomean of 90th percentiles over seeds. "
         "Failures count; a run that has ended keeps its incumbent; a searcher with a "
         "run that holds none is infinite (open triangle, runs that hold one). Logarithmic axis; "
@@ -238,8 +239,8 @@ def caption_ratio_forest(
         f"{evidence(latency, budget=budget)} Latency: of the final incumbent, judged on a visit "
         "that the searcher did not see. Wall-clock: mean seconds (compiling, timing and "
         "searching) until the run stopped. Convergence time: expected running time to within "
-        f"{within:.0%} of {reference}'s median final latency, unsuccessful runs included; reached "
-        f"by {own}; {counted(endless, 'searcher')} never reached it on some workload, an infinite "
-        f"ratio (open triangle, runs that reached it). {interval_words(wall_clock)} Small "
-        "dots: single workloads that are finite, at the edge where they lie beyond it."
+        f"{100 * within:g}% of {reference}'s median final latency, unsuccessful runs included; "
+        f"reached by {own}; {counted(endless, 'searcher')} never reached it on some workload, an "
+        f"infinite ratio (open triangle, runs that reached it). {interval_words(wall_clock)} "
+        "Small dots: single workloads that are finite, at the edge where they lie beyond it."
     )

@@ -37,7 +37,8 @@ def plot_landscape_ecdf(
     kernels = kernels.astype(str)
     for number, kernel in enumerate(dict.fromkeys(kernels)):
         rows = profile[kernels == kernel]
-        for dash, (_, one) in enumerate(rows.groupby("workload", observed=True, sort=False)):
+        cell = [name for name in ("gpu", "workload") if name in rows]
+        for dash, (_, one) in enumerate(rows.groupby(cell, observed=True, sort=False)):
             ax.step(
                 np.append(one["ratio"], max(most, one["ratio"].iloc[-1])),
                 np.append(one["share"], one["share"].iloc[-1]),
@@ -67,7 +68,7 @@ def caption_landscape_ecdf(profile: pd.DataFrame) -> str:
     kernels = f" of {counted(each['kernel'].nunique(), 'kernel')}" if "kernel" in each else ""
     return (
         "Share of all configs whose latency is within a factor of the best, for "
-        f"{counted(len(each), 'workload')}{kernels}{where}; "
+        f"{counted(each['workload'].nunique(), 'workload')}{kernels}{where}; "
         f"{spread(each['n_configs'].min(), each['n_configs'].max(), 'config')} per workload, of "
         f"which {failed:.1%} failed (they count in the share's denominator). Workloads of one "
         "kernel share a colour."

@@ -295,7 +295,18 @@ def caption_ratio_bars(
         f"better. {evidence(latency, budget=budget)} Latency: geometric mean over seeds of the "
         "final incumbent, judged on a visit that the searcher did not see. Wall-clock: mean "
         "seconds (compiling, timing and searching) until the run stopped. Convergence time: "
-        f"expected running time to within {within:.0%} of {reference}'s median final latency, "
-        f"unsuccessful runs included; reached by {reached}. {interval_words(wall_clock)} "
-        "Pale bars with an arrow: infinite."
+        f"expected running time to within {100 * within:g}% of {reference}'s median final "
+        f"latency, unsuccessful runs included; reached by {reached}. {interval_words(wall_clock)} "
+        f"Pale bars with an arrow: infinite, or 0.{_fewer(convergence)}"
     )
+
+
+def _fewer(table: pd.DataFrame) -> str:
+    """Words whose geomeans are over fewer workloads than others'; nothing where none are."""
+    means = table[table["scope"] == "geomean"]
+    most = means["n_workloads"].max()
+    told = [
+        f"{searcher_style(str(row.searcher)).label} over {row.n_workloads:.0f} of {most:.0f}"
+        for row in means[means["n_workloads"] < most].itertuples()
+    ]
+    return f" Geomeans over fewer workloads than others': {listed(told)}." if told else ""

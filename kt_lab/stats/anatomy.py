@@ -62,5 +62,5 @@ def anatomy(
     total = sums["log_gain"].groupby(groups, observed=True).transform("sum")
     n_runs = keys[start].groupby(groups, observed=True).size().rename("n_runs")
     n_runs = sums.join(n_runs, on=groups)["n_runs"]
-    share = sums["log_gain"] / total.where(total != 0)
+    share = sums["log_gain"] / total.where(total > 0)
     return sums.div(n_runs, axis=0).assign(gain_share=share, n_runs=n_runs).reset_index()

@@ -90,7 +90,7 @@ def marginals(landscape: Landscape) -> pd.DataFrame:
                     "parameter": parameter.name,
                     "value": str(value),
                     "configs": int(here.sum()),
-                    "failed": 1 - len(good) / max(1, here.sum()),
+                    "failed": 1 - len(good) / here.sum() if here.any() else np.nan,
                     "median": float(np.median(good)) if len(good) else np.nan,
                     "best": float(good.min()) if len(good) else np.nan,
                 }

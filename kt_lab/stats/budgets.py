@@ -14,7 +14,7 @@ import pandas as pd
 from kt_lab.errors import UsageError
 from kt_lab.stats.curves import incumbent_curves
 from kt_lab.stats.pairs import Bootstrap, ratio_table
-from kt_lab.stats.tables import RUN, by_cell, check_axis, single_lanes
+from kt_lab.stats.tables import RUN, by_cell, check_axis, check_judged, single_lanes
 
 BUDGETS = (25, 50, 100, 200, None)
 Budgets = Sequence[float | None]
@@ -37,6 +37,8 @@ def judged_at(
     points = np.array([np.inf if b is None else b for b in budgets], dtype=float)
     if points.size == 0 or not (points > 0).all():
         raise UsageError(f"budgets must be > 0 (None: the end), at least one, got {budgets}")
+    points = np.unique(points)  # one that is given twice is no further evidence
+    check_judged(runs)
     curves = incumbent_curves(runs)
     number = curves.groupby(list(RUN), observed=True, sort=True).ngroup()
     curves, number = curves.iloc[np.argsort(number, kind="stable")], np.sort(number)

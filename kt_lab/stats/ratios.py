@@ -9,9 +9,10 @@ workloads of each and the seeds of each of those.
 import numpy as np
 import pandas as pd
 
+from kt_lab.errors import UsageError
 from kt_lab.stats.curves import final_latency, incumbent_curves
 from kt_lab.stats.pairs import Bootstrap, ratio_table
-from kt_lab.stats.tables import UNITS, check_axis, check_columns, single_lanes
+from kt_lab.stats.tables import UNITS, check_axis, check_judged, single_lanes
 from kt_lab.stats.times import convergence_targets, time_to_target
 
 LATENCY = "latency"
@@ -78,7 +79,9 @@ def wall_clock_ratios(
         As `latency_ratios`, where every run is a success; `p90` and `worst` are null.
     """
     samples = final_latency(_comparable(runs))
-    samples = samples.assign(amount=samples[check_axis(x)].astype(float), weight=1.0, success=True)
+    if samples[check_axis(x)].isna().any():
+        raise UsageError(f"every run must tell its {x} to be compared by it; give another x")
+    samples = samples.assign(amount=samples[x].astype(float), weight=1.0, success=True)
     facts = {"measure": WALL_CLOCK, "unit": UNITS[x]}
     return ratio_table(
         samples, facts, reference=reference, logged=False, bootstrap=Bootstrap(**how)
@@ -135,7 +138,7 @@ def convergence_time_ratios(
 
 
 def _comparable(runs: pd.DataFrame) -> pd.DataFrame:
-    """Returns the runs when they share one lane count."""
-    check_columns(runs, ("lanes",))
+    """Returns the runs when they share one lane count and are judged."""
     single_lanes(runs)
+    check_judged(runs)
     return runs

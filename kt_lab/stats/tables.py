@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 
 from kt_lab.errors import UnknownName, UsageError
+from kt_lab.trial import OK
 
 CELL = ("gpu", "kernel", "workload")
 """What a latency belongs to: the same workload on another GPU is another cell."""
@@ -54,6 +55,7 @@ def single_lanes(runs: pd.DataFrame) -> int:
 
     More lanes make every searcher faster, so runs are compared at equal lanes only.
     """
+    check_columns(runs, ("lanes",))
     found = sorted(int(lanes) for lanes in runs["lanes"].unique())
     if len(found) != 1:
         raise UsageError(
@@ -61,6 +63,15 @@ def single_lanes(runs: pd.DataFrame) -> int:
             f"select one first: runs[runs.lanes == {found[0]}]"
         )
     return found[0]
+
+
+def check_judged(runs: pd.DataFrame) -> None:
+    """Raises UsageError for runs that nobody judged, as live ones: all would end alike."""
+    if (runs["status"] == OK).any() and runs["judged_us"].isna().all():
+        raise UsageError(
+            "compared runs must be judged, which live ones are not, got no judged_us; give "
+            "runs.assign(judged_us=runs.latency_us) to compare what was read"
+        )
 
 
 def by_cell(table: pd.DataFrame, column: str, *, what: str) -> Callable[[str, str], float]:

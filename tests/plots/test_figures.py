@@ -100,6 +100,23 @@ def test_wide_ranges_are_logarithmic_and_narrow_ones_are_not(ratios):
     assert plots.draw_ratio_bars(wide).get_yscale() == "log"
 
 
+def test_a_geomean_over_fewer_workloads_is_told(ratios):
+    assert "fewer workloads" not in plots.caption_ratio_bars(*ratios)
+    mean = (ratios[2].scope == "geomean") & (ratios[2].searcher == "tpe")
+    lacking = ratios[2].assign(n_workloads=ratios[2].n_workloads.where(~mean, 1), within=0.025)
+    told = plots.caption_ratio_bars(*ratios[:2], lacking)
+    assert "Geomeans over fewer workloads than others': TPE (Optuna) over 1 of 4." in told
+    assert "within 2.5% of" in told
+
+
+def test_a_workload_of_two_gpus_has_a_line_for_each():
+    curve = pd.DataFrame({"ratio": [1.0, 1.5], "share": [0.1, 0.9], "n_configs": 10, "n_ok": 9})
+    cells = [curve.assign(gpu=gpu, workload="softmax/a", kernel="softmax") for gpu in "ab"]
+    profile = pd.concat(cells, ignore_index=True)
+    assert len(plots.plot_landscape_ecdf(profile).lines) == 2
+    assert "for 1 workload of 1 kernel on a and b" in plots.caption_landscape_ecdf(profile)
+
+
 def test_geomeans_alone_can_be_drawn(ratios):
     fig = plots.plot_ratio_bars(*(table[table.scope == "geomean"] for table in ratios))
     assert [label.get_text() for label in fig.axes[2].get_xticklabels()] == ["geomean"]

@@ -51,6 +51,14 @@ def test_budgets_are_percent_above_the_optimum_with_the_best_on_top():
     assert axes[0].get_xscale() == "log"
 
 
+def test_the_caption_names_who_is_lowest_in_the_last_panel():
+    rest = {"evidence": "Some runs."}
+    assert "; TPE (Optuna) is lowest in the last panel" in plots.caption_budgets(budgets(), **rest)
+    timed = budgets(budget=[1.0] * 3 + [2.0] * 3, estimate=[1.2, 1.001, 1.3, 1.03, 1.02, 1.01])
+    assert "; TPE (Optuna) is lowest in the last panel" in plots.caption_budgets(timed, **rest)
+    assert "99.9% percentile" in plots.caption_budgets(timed.assign(confidence=0.999), **rest)
+
+
 def test_what_a_budget_axis_cannot_hold_ends_at_its_edges():
     table = budgets(estimate=[1.2, np.inf, 1.3, 1.0, 1.02, 1.01])
     first, last = draw(plots.plot_budgets, table).axes

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from kt_lab.atlas import optima_counts
-from kt_lab.landscape import Landscape
+from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.space import ParameterSpace, PowerOfTwo
 from kt_lab.stats import atlas
 from tests.runners.tables import SPACE, make_landscape
@@ -59,6 +59,14 @@ def test_marginals_tell_what_each_value_allows():
     assert table.loc[("num_stages", "1"), "median"] == pytest.approx(
         np.median(latency[:, 0]) / best, rel=1e-6
     )
+
+
+def test_a_value_that_no_config_has_does_not_fail():
+    table = atlas.marginals(load_landscape("attention/1x32x8x8192x128x2", gpu="h200"))
+    nobody = table[table["configs"] == 0]
+    assert len(nobody)
+    assert nobody["failed"].isna().all()
+    assert table.loc[table["configs"] > 0, "failed"].between(0, 1).all()
 
 
 def test_local_optima_are_what_no_single_step_improves():

@@ -30,6 +30,37 @@ def test_the_incumbent_at_each_budget_is_judged(one):
         judged_at(runs, (0,))
 
 
+def test_a_budget_that_is_given_twice_is_no_further_evidence(one, join):
+    runs = join(*(one([8.0, 4.0 + s], seed=s) for s in range(3)))
+    assert judged_at(runs, (2, 2, None, np.inf)).equals(judged_at(runs, (2, None)))
+
+
+def test_runs_that_nobody_judged_are_refused_and_not_called_equal(one, join):
+    runs = join(one([8.0, 4.0]), one([2.0, 1.0], searcher="a"))
+    live = runs.assign(judged_us=np.nan)
+    for compare in (
+        lambda: stats.latency_ratios(live, **FEW),
+        lambda: stats.convergence_time_ratios(live, **FEW),
+        lambda: stats.equivalence(live, "a", "pattern", budgets=(None,)),
+        lambda: judged_at(live, (None,)),
+    ):
+        with pytest.raises(UsageError, match=r"must be judged, .*judged_us=runs\.latency_us\)"):
+            compare()
+    read = stats.latency_ratios(live.assign(judged_us=live["latency_us"]), **FEW)
+    assert only(read, searcher="a", scope="geomean").estimate == pytest.approx(0.25)
+    nothing = join(one([None, None]), one([2.0, 1.0], searcher="a"))
+    assert np.isinf(judged_at(nothing, (None,)).judged_us).sum() == 1
+
+
+def test_tables_without_a_row_or_a_clock_are_refused(one, join):
+    runs = join(one([8.0, 4.0]), one([2.0, 1.0], searcher="a"))
+    with pytest.raises(UsageError, match="must hold at least one row"):
+        stats.latency_ratios(runs.iloc[:0], **FEW)
+    blind = runs.assign(machine_s=runs["machine_s"].where(runs["searcher"] == "a"))
+    with pytest.raises(UsageError, match="every run must tell its machine_s"):
+        stats.wall_clock_ratios(blind, x="machine_s", **FEW)
+
+
 def test_latency_at_is_relative_to_the_optimum_and_to_a_searcher(one, join):
     runs = join(
         *(one([8.0, 4.0], seed=s, workload=w) for s in range(3) for w in OPTIMA.workload),
@@ -182,3 +213,10 @@ def test_origins_that_gain_nothing_have_no_share(one, join):
     assert (table.log_gain.tolist(), table.n_runs.tolist()) == ([0], [2])
     assert table.gain_share.isna().all()
     assert table.evaluations.tolist() == [1.5]
+
+
+def test_a_searcher_that_lost_in_total_has_no_shares_of_a_gain(one):
+    runs = one([9.0, 8.9, 8.8], judged=[9.0, 9.2, 9.9])
+    table = stats.anatomy(runs.assign(origin=["start", "step", "step"]))
+    assert table.log_gain.min() < 0
+    assert table.gain_share.isna().all()

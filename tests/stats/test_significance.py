@@ -252,6 +252,11 @@ def test_scores_are_of_the_same_workloads_and_one_run_has_no_spread(one, join):
                   for s, w in (("pattern", "a"), ("pattern", "b"), ("a", "a"))))  # fmt: skip
     with pytest.raises(UsageError, match="a lacks softmax/b: run it, or leave one of them out"):
         methodology_scores(runs, pd.concat([readings, other]), optima, cutoffs=(0, 1))
+    where = (("pattern", "h100"), ("pattern", "h200"), ("a", "h100"))
+    both = join(*(one([3.0, 1.0], searcher=s, gpu=g) for s, g in where))
+    twice = pd.concat([readings, readings.assign(gpu="h200")])
+    with pytest.raises(UsageError, match="the same GPUs; a lacks one of softmax/a: run it"):
+        methodology_scores(both, twice, optima[:1], cutoffs=(0, 1))
     once = runs[runs["workload"] == "softmax/a"]
     found = methodology_scores(once, readings, optima, cutoffs=(0, 1))
     assert found.estimate.notna().all()
