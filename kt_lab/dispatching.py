@@ -19,7 +19,7 @@ import numpy as np
 from kt_lab.budget import Budget
 from kt_lab.confirm import confirm
 from kt_lab.decisions import Winner, load_winner, matches, save_winner, winners
-from kt_lab.errors import StoreError, UsageError
+from kt_lab.errors import StoreError, UsageError, require_known
 from kt_lab.guarded import Guarded, guarded_pick, spending
 from kt_lab.kernels import get_kernel
 from kt_lab.kernels.moe_spaces import PUBLISHED, space_for
@@ -286,7 +286,9 @@ def stored_dispatch(
     Raises:
         StoreError: A decision is stale, or was stored by a run that ended before its confirmation;
             it is named, with what changed.
+        UnknownName: `now` names something that no decision is bound to.
     """
+    require_known("fact of a decision", now, _BOUND)
     now = now if len(now) == len(_BOUND) else here(kernel) | now
     name = kernel if isinstance(kernel, str) else kernel.name
     found = [

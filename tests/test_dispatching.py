@@ -143,6 +143,8 @@ def test_a_miss_uses_the_incumbent_and_tunes_nothing(decided):
     elsewhere = stored_dispatch("jagged_rowwise", directory=directory, **NOW | {"gpu": "h100"})
     assert elsewhere.configs == {}
     assert stored_dispatch("jagged_colwise", directory=directory, **NOW).configs == {}
+    with pytest.raises(UnknownName, match="'trition'; did you mean 'triton'"):
+        stored_dispatch("jagged_rowwise", directory=directory, **NOW, trition="3.6.0")
 
 
 @pytest.mark.parametrize(
