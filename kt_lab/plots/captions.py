@@ -47,6 +47,12 @@ def evidence(table: pd.DataFrame, *, budget: str = "") -> str:
     return f"{workloads} of {kernels} ({', '.join(facts)})."
 
 
+def ended_words(*bands: pd.DataFrame) -> str:
+    """Words what a line of bands does once few of its runs go on; nothing where none ended."""
+    thin = any((2 * each["n_running"] < each["n_seeds"]).any() for each in bands)
+    return " (thin after the marker: fewer than half still run)" if thin else ""
+
+
 def interval_words(table: pd.DataFrame) -> str:
     """Returns the sentence that says what the intervals of a table of ratios are."""
     return (

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from kt_lab.plots.captions import evidence, interval_words, listed, reached_by
+from kt_lab.plots.captions import ended_words, evidence, interval_words, listed, reached_by
 from kt_lab.plots.convergence import draw_bands
 from kt_lab.plots.forest import never_reached
 from kt_lab.plots.ratios import reference_of
@@ -87,8 +87,8 @@ def caption_incumbents(bands: pd.DataFrame, *, band: str = "iqr", budget: str = 
     return (
         f"Latency of the incumbent {unit} against {axis} for {names}, judged on a visit that the "
         f"searcher did not see. Line: median over seeds, {spread}; runs without an incumbent "
-        "count as infinitely slow, and a run that has ended keeps its last value (thin after the "
-        f"marker: fewer than half still run). {evidence(bands, budget=budget)}"
+        "count as infinitely slow, and a run that has ended keeps its last value"
+        f"{ended_words(bands)}. {evidence(bands, budget=budget)}"
     )
 
 

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from kt_lab.errors import UsageError
-from kt_lab.plots.captions import evidence, listed
+from kt_lab.plots.captions import ended_words, evidence, listed
 from kt_lab.plots.scales import set_ratio_axis
 from kt_lab.plots.style import INK, QUIET, legend_above, new_figure, searcher_style, style_order
 
@@ -224,9 +224,7 @@ def caption_convergence(
     seconds = _X_LABELS[str(bands_seconds["axis"].iloc[0])].removesuffix(" (s)")
     unit = "divided by the optimum" if bands_trials["unit"].iloc[0] == "ratio" else "in µs"
     band = "Line: median over seeds, band: interquartile range. " * _banded(bands_trials)
-    bands = pd.concat([bands_trials, bands_seconds])
-    thin = (2 * bands["n_running"] < bands["n_seeds"]).any()
-    ended = " (thin after the marker: fewer than half still run)" * bool(thin)
+    ended = ended_words(bands_trials, bands_seconds)
     grey = " Grey: random search, its exact mean over all orders." * exact
     return (
         f"Latency of the incumbent {unit} against trials (left) and {seconds} (right) for "
