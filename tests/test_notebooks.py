@@ -78,6 +78,7 @@ SMALL = {
                 "unseen",
                 "helion_field",
                 "helion_ratios",
+                "helion_one_machine",
                 "helion_ratios_h100",
                 "h100",
             )

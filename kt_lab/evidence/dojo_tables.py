@@ -206,12 +206,13 @@ def readings_apart(rows: Sequence[Mapping[str, Any]]) -> float:
     """Returns how many times as slow one run read a workload's start program as another, >= 1.
 
     Args:
-        rows: As for `players_table`.
+        rows: As for `players_table`, with start_us; those without shared one reading.
     """
     read: dict[str, list[float]] = {}
     for row in rows:
-        read.setdefault(row["workload"], []).append(row["start_us"])
-    return max(max(starts) / min(starts) for starts in read.values())
+        if "start_us" in row:
+            read.setdefault(row["workload"], []).append(row["start_us"])
+    return max((max(starts) / min(starts) for starts in read.values()), default=1.0)
 
 
 def _held(run: Mapping[int, float | None], count: int) -> float:

@@ -74,6 +74,8 @@ def test_players_are_drawn_over_programs_and_the_caption_ranks_them(tmp_path):
     assert "read up to 2.00 times as slow by one player as by another" in told
     assert "What lies above 30 is left out." in told
     assert told.endswith(" A CPU, 2 cores.")
+    one_runner = [{k: v for k, v in row.items() if k != "start_us"} for row in rows]
+    assert "share one reading of each program" in players_figure({"rows": one_runner}).caption
     pyplot.close("all")
     paths = drawing.save("players", directory=tmp_path)
     assert all(path.stat().st_size > 100 for path in paths.values())
