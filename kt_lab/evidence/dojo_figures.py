@@ -7,7 +7,14 @@ from typing import Any
 import pandas as pd
 
 from kt_lab import plots
-from kt_lab.evidence.dojo_tables import PATHS, means, players_table, ratios, readings_apart
+from kt_lab.evidence.dojo_tables import (
+    PATHS,
+    cpus_of,
+    means,
+    players_table,
+    ratios,
+    readings_apart,
+)
 from kt_lab.landscape import data_directory
 from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.dojo import caption_dojo, caption_players, plot_dojo, plot_players
@@ -75,8 +82,7 @@ def _machine(result: Mapping[str, Any]) -> str:
     if "provenance" not in result:
         return ""
     machine = result["provenance"]
-    targets = (row.get("tuning", {}).get("target", {}) for row in result["rows"])
-    names = sorted({target["mcpu"] for target in targets if "mcpu" in target})
+    names = sorted(cpus_of(result["rows"]))
     told = f" ({listed(names)} to LLVM)" if names else ""
     return f" {machine['cpu']}{told}, {counted(machine['cores'], 'core')}."
 

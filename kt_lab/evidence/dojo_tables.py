@@ -202,6 +202,12 @@ def players_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def cpus_of(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Returns what LLVM calls the CPUs of rows beside TVM; a row whose search crashed has none."""
+    targets = (row.get("tuning", {}).get("target", {}) for row in rows)
+    return {target["mcpu"] for target in targets if "mcpu" in target}
+
+
 def readings_apart(rows: Sequence[Mapping[str, Any]]) -> float:
     """Returns how many times as slow one run read a workload's start program as another, >= 1.
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
+from kt_lab.evidence.dojo_tables import cpus_of
 from kt_lab.evidence.dojo_tables import means as geomeans
 from kt_lab.evidence.markdown import folded, grid
 from kt_lab.evidence.tvm import ENOUGH, best_over_tuned
@@ -21,8 +22,8 @@ def of_its_cpu(
     results: Sequence[Mapping[str, Any]], longer: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Returns the result that was measured on the CPU of another; the first one if none was."""
-    cpus = _cpus(longer["rows"])
-    return next((result for result in results if _cpus(result["rows"]) == cpus), results[0])
+    cpus = cpus_of(longer["rows"])
+    return next((result for result in results if cpus_of(result["rows"]) == cpus), results[0])
 
 
 def longest(result: Mapping[str, Any], longer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -37,7 +38,7 @@ def longest(result: Mapping[str, Any], longer: Mapping[str, Any]) -> list[Mappin
     Raises:
         UsageError: They are of different CPUs, by the name that MetaSchedule's target has.
     """
-    cpus = _cpus([*result["rows"], *longer["rows"]])
+    cpus = cpus_of([*result["rows"], *longer["rows"]])
     if len(cpus) > 1:
         raise UsageError(
             "more trials must stand beside fewer of the same CPU, got rows of "
@@ -114,7 +115,7 @@ def longer_lines(results: Sequence[Mapping[str, Any]], longer: Mapping[str, Any]
     result = of_its_cpu(results, longer)
     trials, more = result["trials"], longer["trials"]
     told = "; ".join(_told(mean, trials, more) for mean in longer_means(result, longer))
-    cpu = "".join(f" on a CPU that LLVM calls {name}" for name in _cpus(longer["rows"]))
+    cpu = "".join(f" on a CPU that LLVM calls {name}" for name in cpus_of(longer["rows"]))
     said = (
         f"With {more} trials of MetaSchedule and {more} programs of each of our players{cpu}, or "
         f"{trials} where MetaSchedule knows fewer, `best` over tuned TVM: {told}. Each "
@@ -158,12 +159,6 @@ def _both(
     rows = [row for row in rows if _key(row) not in failed]
     both = {_key(row) for row in rows}
     return [row for row in before if _key(row) in both], rows
-
-
-def _cpus(rows: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Returns what LLVM calls the CPUs of rows; a row whose search crashed tells none."""
-    targets = (row["tuning"].get("target", {}) for row in rows)
-    return {target["mcpu"] for target in targets if "mcpu" in target}
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, int]:

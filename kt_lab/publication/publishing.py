@@ -89,13 +89,14 @@ def publish(
 
 @contextmanager
 def _folder(directory: Path | str, study: str | StoredStudy) -> Iterator[None]:
-    """Makes a folder for a known study when absent, and takes it away if nothing came into it.
+    """Makes a folder for a known study when absent; takes it away again if nothing came into it.
 
     Raises:
         UsageError: A file stands there.
     """
     if isinstance(study, str):
         parts_of(study)  # a name that is none makes no folder
+    absent = not Path(directory).exists()
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -106,8 +107,9 @@ def _folder(directory: Path | str, study: str | StoredStudy) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # it holds something
-            Path(directory).rmdir()
+        if absent:
+            with suppress(OSError):  # it holds something
+                Path(directory).rmdir()
 
 
 def _require_all(title: str, wanted: Sequence[str], written: Collection[str]) -> None:

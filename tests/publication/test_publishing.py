@@ -144,6 +144,10 @@ def test_mistakes_are_told(tmp_path):
     with pytest.raises(UnknownName, match="pattern"):
         publish("tiny", directory=tmp_path / "new", reference="patern")
     assert not (tmp_path / "new").exists()
+    (tmp_path / "empty").mkdir()  # the caller's own
+    with pytest.raises(UnknownName, match="pattern"):
+        publish("tiny", directory=tmp_path / "empty", reference="patern")
+    assert (tmp_path / "empty").exists()
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below"):
         with pytest.raises(UsageError, match=r"directory must be a folder.*where a file stands"):
