@@ -31,6 +31,7 @@ _SEEN = 20
 _SPARES = 2  # compile workers that stand by: those that took too long are killed
 _TIMING_S = 20.0
 _AHEAD = 2  # compiled configs that may wait for the GPU while every lane stays busy
+_HEATS = ((8, 2), (4, 2), (1, 4))  # how many of the fastest stay, after how many turns more
 _FAILED = {"error": "launch_error"}
 
 
@@ -112,32 +113,36 @@ class Pool(Closing):
         """Returns what Helion made of a config that was compiled; several may share it."""
         return self._code.get(_name(config))
 
-    def again(self, tag: Any, config: Mapping[str, Any]) -> None:
-        """Takes up a config that was measured, to be timed once more."""
+    def again(self, tag: Any, config: Mapping[str, Any], *, timer: str = "events") -> None:
+        """Takes up a config that was measured, to be timed once more, by "events" or "graph"."""
         self.pending += 1
         code = self.code(config)
         if code is None or self._known[code].status != OK:
             self._done.append((tag, Measurement("launch_error", error="it failed before")))
         else:
-            self._ready.append(((tag,), self._task(code) | {"again": True}))
+            self._ready.append(((tag, timer), self._task(code) | {"again": timer}))
 
-    def fastest(self, configs: Sequence[Mapping[str, Any]], *, turns: int = 3) -> Any:
+    def fastest(self, configs: Sequence[Mapping[str, Any]], *, timer: str = "events") -> Any:
         """Times measured configs again in turns; returns that with the lowest median, or None.
 
-        What else is under way comes to its end unheard.
+        In heats: the fewer are left, the more often each is timed. What else is under way comes
+        to its end unheard.
         """
-        places = {("again", turn, at): at for turn in range(turns) for at in range(len(configs))}
-        for tag, at in places.items():
-            self.again(tag, configs[at])
-        read: dict[int, list[float]] = {}
-        waiting = set(places)
-        while waiting:
-            tag, measured = self.next()
-            waiting.discard(tag)
-            if tag in places and measured.status == OK:
-                read.setdefault(places[tag], []).append(measured.latency_us)
-        best = min(read, key=lambda at: np.median(read[at]), default=None)
-        return None if best is None else configs[best]
+        read: dict[int, list[float]] = {at: [] for at in range(len(configs))}
+        left = list(read)
+        for heat, (stay, turns) in enumerate(_HEATS):
+            places = {(_HEATS, heat, turn, at): at for turn in range(turns) for at in left}
+            for tag, at in places.items():
+                self.again(tag, configs[at], timer=timer)
+            waiting = set(places)
+            while waiting:
+                tag, measured = self.next()
+                waiting.discard(tag)
+                if tag in places and measured.status == OK:
+                    read[places[tag]].append(measured.latency_us)
+            left = sorted((at for at in left if read[at]), key=lambda at: np.median(read[at]))
+            left = left[:stay]
+        return configs[left[0]] if left else None
 
     def refuse(self, tag: Any, measurement: Measurement) -> None:
         """Takes up a config whose measurement is known already."""
@@ -171,7 +176,7 @@ class Pool(Closing):
         return min(self._most_s, max(_LEAST_S, _SLOWER * slow))
 
     def _task(self, code: str) -> dict[str, Any]:
-        return {"code": code, "cache": self._cache, "again": False}
+        return {"code": code, "cache": self._cache, "again": None}
 
     def _compiled(self, tag: Any, name: str, outcome: Outcome) -> None:
         answer, seconds = outcome.value or {"error": outcome.error}, outcome.seconds
@@ -180,7 +185,7 @@ class Pool(Closing):
             self._code[name] = code
             known = code in self._known or code in self._waiting
             if known and not self._shared:
-                self._ready.append(((tag,), self._task(code)))
+                self._ready.append(((tag, "events"), self._task(code)))
             elif code in self._known:  # Helion writes the same kernel for several configs
                 self._done.append((tag, _twin(self._known[code], seconds)))
             elif code in self._waiting:
@@ -211,10 +216,12 @@ class Pool(Closing):
             measure_s=outcome.seconds,
             error=answer.get("error", "")[:200],
         )
-        if measured.status == OK:
+        again = isinstance(about, tuple)  # of code that was timed before
+        tag, timer = about if again else (None, "events")
+        if measured.status == OK and timer == "events":  # others read less
             self._best_us = min(measured.latency_us, self._best_us)
-        if isinstance(about, tuple):  # timed again
-            self._done.append((*about, measured))
+        if again:
+            self._done.append((tag, measured))
             return
         self._known[about] = measured
         (tag, seconds), *twins = self._waiting.pop(about)

@@ -122,7 +122,8 @@ class _Lab(HelionLab):
         from kt_lab.evidence.helion_search import search
 
         told, picked = search(self.pool, self.bound, self.inputs, effort, seed=seed, budget=budget)
-        return as_row(told) | ({"config": picked} if picked else {})
+        row = as_row(told) | {"chosen_s": round(self.pool.now, 3)}
+        return row | ({"config": picked} if picked else {})
 
     def _ours(self, kind: str, rival: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """Runs a searcher of kt_lab; it knows what Helion's compiler would try first."""
@@ -131,7 +132,8 @@ class _Lab(HelionLab):
         args, limits = self._args, {}
         paired, drawn = kind in ("scout", "options"), kind == "uniform"
         if paired:
-            limits = {"trials": rival["trials"], "seconds": rival["elapsed_s"]}
+            seconds = rival.get("chosen_s", rival["elapsed_s"])  # older rows lack the former
+            limits = {"trials": rival["trials"], "seconds": seconds}
             budget = Both(self.pool, **limits)
         elif drawn:
             budget = Budget(args.uniform, args.uniform_s)
@@ -186,15 +188,15 @@ def as_row(
         told: (seconds, status, microseconds, config) of its trials as they finished, of ours with
             the number of the proposal, from 0.
         trials: As many as another run had; None: there is none to compare with.
-        seconds: As many as that took.
+        seconds: As many as that took until it had chosen its end.
         choose: Tells the config that such a part of the run ends with; None: its incumbent.
 
     Returns:
         trials; elapsed_s of the last; statuses, how many of each; bests: [trials so far,
         elapsed_s, microseconds] of each incumbent; config, the last one's. Beside another run,
         instead of the config: as_many, of the first so many proposals, and as_long, of so many
-        seconds, each with the config it ends with (None: nothing worked), trials told and
-        elapsed_s of the last.
+        seconds less those that `choose` took for the former, each with the config it ends with
+        (None: nothing worked), trials told and elapsed_s of the last; and choose_s.
     """
     found = _held(told)
     statuses = [status for _, status, *_ in told]
@@ -205,18 +207,20 @@ def as_row(
         "bests": found["bests"],
     }
     if trials is None:
-        row["config"] = found["config"]
-    else:
-        parts = {
-            "as_many": [t for t in told if t[4] < trials],
-            "as_long": [t for t in told if t[0] <= seconds],
-        }
-        for name, part in parts.items():
-            row[name] = {k: v for k, v in _held(part).items() if k != "bests"}
-            if choose:
-                chosen = choose(part)
-                row[name]["config"] = None if chosen is None else dict(chosen)
+        return row | {"config": found["config"]}
+    began = time.perf_counter()
+    row["as_many"] = _part([t for t in told if t[4] < trials], choose)
+    row["choose_s"] = round(time.perf_counter() - began, 3) if choose else 0.0
+    until_s = seconds - row["choose_s"]
+    row["as_long"] = _part([t for t in told if t[0] <= until_s], choose)
     return row
+
+
+def _part(told: Sequence[tuple], choose: Callable | None) -> dict[str, Any]:
+    """Returns with what a part of a run ends, and after how much."""
+    row = {name: value for name, value in _held(told).items() if name != "bests"}
+    chosen = row["config"] if choose is None else choose(told)
+    return row | {"config": None if chosen is None else dict(chosen)}
 
 
 def _held(told: Sequence[tuple]) -> dict[str, Any]:

@@ -24,6 +24,10 @@ def timing_service(*, workload):
         half = int(task["code"].rpartition(" ")[2])
         if half == 7:
             return {"status": "wrong_result", "error": f"{workload} is off"}
+        if task["again"] == "graph":  # which 4 is fastest in, and 3 cannot be captured
+            if half == 3:
+                return {"status": "launch_error", "error": "operation not permitted"}
+            return {"status": "ok", "samples_us": [1.0 if half == 4 else 7.0 + half]}
         return {"status": "ok", "samples_us": [10.0 + half + 0.001 * timed.count(task["code"])]}
 
     return handle

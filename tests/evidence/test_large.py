@@ -101,6 +101,43 @@ def test_the_fastest_is_that_which_is_fastest_when_timed_again(pool):
     assert pool.code({"x": 2}) != pool.code({"x": 4})
 
 
+def test_finalists_are_timed_the_more_often_the_fewer_are_left(pool, monkeypatch):
+    for tag in range(12):
+        pool.submit(tag, {"x": 16 + 2 * tag})
+    finish(pool)
+    asked = []
+    again = pool.again
+    monkeypatch.setattr(pool, "again", lambda *a, **k: (asked.append(a[1]["x"]), again(*a, **k)))
+    assert pool.fastest([{"x": 16 + 2 * n} for n in reversed(range(12))]) == {"x": 16}
+    turns = sorted(asked.count(16 + 2 * n) for n in range(12))
+    assert turns == [2] * 4 + [4] * 4 + [8] * 4
+    assert all(asked.count(x) == 8 for x in (16, 18, 20, 22))
+
+
+def test_what_is_short_is_chosen_by_graphs_where_they_can_be_captured(pool, lab):
+    def told(*xs):
+        for tag, x in enumerate(xs):
+            pool.submit(tag, {"x": x})
+        return [(1.0, m.status, m.latency_us, {"x": xs[t]}, t) for t, m in finish(pool).items()]
+
+    assert pool.fastest([{"x": 2}], timer="graph") is None  # it was never measured
+    short = told(2, 4, 8, 9)
+    assert lab.chosen(short)["x"] in (8, 9)  # which are the same code
+    assert pool.fastest([{"x": 2}, {"x": 4}, {"x": 8}]) == {"x": 2}
+    assert lab.chosen(told(6)) == {"x": 6}  # no graph takes it
+    assert lab.chosen([]) is None
+    slow = [(s, status, 9 * us, config, n) for s, status, us, config, n in short]
+    assert lab.chosen(slow) == {"x": 2}
+
+
+def test_what_graphs_read_is_no_reading_to_search_by(pool):
+    pool.submit(0, {"x": 2})
+    finish(pool)
+    pool.again(1, {"x": 2}, timer="graph")
+    assert finish(pool)[1].latency_us == 8.0
+    assert pool._best_us > 11.0
+
+
 def test_waiting_for_measurements_is_told_apart_from_what_the_search_does(pool):
     pool.submit(0, {"x": 2, "slow": 0.3})
     finish(pool)
@@ -310,9 +347,32 @@ def test_a_run_beside_another_is_judged_after_as_many_configs_and_after_as_many_
     assert (row["trials"], row["bests"][-1]) == (5, [5, 6.0, 4.0])
     assert "config" not in row
     assert large.as_row(told)["config"] == {"x": 4}
+    assert large.as_row(told, trials=2, seconds=4.5)["choose_s"] == 0.0
     nothing = large.as_row([told[2]], trials=2, seconds=0.5)
     assert nothing["as_many"] == {"config": None, "trials": 1, "elapsed_s": 3.0}
     assert nothing["as_long"] == {"config": None, "trials": 0, "elapsed_s": 0.0}
+
+
+def test_choosing_an_end_takes_of_the_seconds():
+    told = [(0.1 * n, "ok", 9.0 - n, {"x": n}, n) for n in range(9)]
+
+    def choose(part):
+        time.sleep(0.25)
+        return part[-1][3] if part else None
+
+    row = large.as_row(told, trials=9, seconds=0.75, choose=choose)
+    assert row["as_many"]["config"] == {"x": 8}
+    assert row["choose_s"] >= 0.25
+    assert row["as_long"]["elapsed_s"] <= 0.75 - row["choose_s"]
+    assert row["as_long"]["config"]["x"] <= 5
+    assert large.as_row(told, trials=9, seconds=0.2, choose=choose)["as_long"]["config"] is None
+
+
+def test_ours_has_the_seconds_that_helion_took_to_choose_too(lab):
+    pytest.importorskip("helion")
+    told = [(0.1, "ok", 20.0, {"x": 9}), (0.2, "ok", 12.0, {"x": 2})]
+    rows = [{"op": "matmul", "run": "helion", "seed": 0, "chosen_s": 1.5} | large.as_row(told)]
+    assert lab.do({"run": "scout", "seed": 0}, rows)["elapsed_s"] >= 1.2
 
 
 def test_a_run_ends_when_it_has_had_the_trials_and_the_seconds():
