@@ -45,6 +45,7 @@ EVIDENCE = {
     ),
     "dojo": ("kt_lab.evidence.dojo", "tuned programs beside PyTorch and measured floors (CPU)"),
     "tvm": ("kt_lab.evidence.tvm", "tuned programs beside TVM and its MetaSchedule (CPU)"),
+    "tvm_floors": ("kt_lab.evidence.tvm_floors", "how fast this machine could be there (CPU)"),
     "triton_programs": (
         "kt_lab.evidence.triton_programs",
         "programs of the dojo as Triton kernels beside PyTorch (GPU)",

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kt_lab.evidence.dojo_published import CALLS, complete, published_lines, unfinished
+from kt_lab.evidence.dojo_tables import cpus_of, players_table, ratios, readings_apart
 from kt_lab.evidence.dojo_tables import means as geomeans
-from kt_lab.evidence.dojo_tables import players_table, ratios, readings_apart
 from kt_lab.evidence.markdown import folded, grid
 from kt_lab.evidence.playing import EXPERT
 from kt_lab.evidence.tvm import ENOUGH, failed_trials
+from kt_lab.evidence.tvm_floors import floor_lines
 from kt_lab.evidence.tvm_longer import longer_lines
 from kt_lab.evidence.tvm_paths import TUNED, UNTUNED
 from kt_lab.plots.captions import counted
@@ -42,6 +43,7 @@ def dojo_block(
     encoders: Mapping[str, Any] | None = None,
     longer: Sequence[Mapping[str, Any]] = (),
     elsewhere: Sequence[Mapping[str, Any]] = (),
+    floors: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = (),
 ) -> str:
     """Returns RESULTS.md's block of programs as Markdown.
 
@@ -56,13 +58,15 @@ def dojo_block(
         longer: Those of `kt-lab evidence tvm` with more trials than `beside_tvm`, of its CPU or
             of one of `elsewhere`.
         elsewhere: Those of `kt-lab evidence tvm` on other CPUs.
+        floors: Of these, each with that of `kt-lab evidence tvm_floors` on its CPU.
     """
     parts = [_means(comparison), CALLS, _rows(comparison)] if comparison else []
     parts += [_tvm(beside_tvm)] if beside_tvm else []
     parts += map(_elsewhere, elsewhere)
+    parts += [floor_lines(*both) for both in floors]
     if beside_tvm:
         parts += [longer_lines([beside_tvm, *elsewhere], result) for result in longer]
-    parts += [published_lines(beside_tvm, on_gpu, elsewhere)] if beside_tvm else []
+        parts += [published_lines(beside_tvm, on_gpu, elsewhere)]
     parts += [_players(players)] if players else []
     if learners:
         curves = [row for row in learners["rows"] if row["part"] == "curves"]
@@ -105,9 +109,9 @@ def _rows(result: Mapping[str, Any]) -> str:
         eager = paths.get("eager")
         told.append(f"{paths['best']['min_us'] / eager['min_us']:.2f}" if eager else "")
         lines.append(f"| `{row['workload']}` | {row['threads']} | {' | '.join(told)} |")
+    where = f"{result['provenance']['cpu']}, {result['provenance']['cores']} cores"
     summary = (
-        f"Microseconds of every workload, {result['provenance']['cpu']}, "
-        f"{result['provenance']['cores']} cores, {result['compiler']}, torch {first['torch']}"
+        f"Microseconds of every workload, {where}, {result['compiler']}, torch {first['torch']}"
     )
     return folded(summary, "\n".join(lines))
 
@@ -145,7 +149,6 @@ def _elsewhere(result: Mapping[str, Any]) -> str:
     """Tells the means of the best program on another CPU, and its rows."""
     done = complete(result)
     rows = done["rows"]
-    called = {row["tuning"].get("target", {}).get("mcpu") for row in rows}
     sizes = list(dict.fromkeys(row["size"] for row in rows))
     groups = {f"{size} size": [row for row in rows if row["size"] == size] for size in sizes}
     counts = Counter((row["threads"], row["size"]) for row in rows)
@@ -159,9 +162,9 @@ def _elsewhere(result: Mapping[str, Any]) -> str:
         for m in geomeans(part, references=(TUNED,))
         if m["group"] == "all"
     ]
-    told = "; ".join([*each, *unfinished(result)])
-    cpu = f"{result['provenance']['cpu']} ({', '.join(filter(None, called))} as LLVM calls it)"
-    said = f"On another CPU, {cpu}, `best` over tuned TVM: {told}. {_without(done)}"
+    cpu = f"{result['provenance']['cpu']} ({', '.join(sorted(cpus_of(rows)))} as LLVM calls it)"
+    told = f"{cpu}, `best` over tuned TVM: {'; '.join([*each, *unfinished(result)])}."
+    said = f"On another CPU, {told} {_without(done)}"
     return f"{said}\n\n{_tvm_rows(result)}"
 
 
@@ -211,8 +214,8 @@ def _without(result: Mapping[str, Any]) -> str:
         f"{m['ratio']:.2f} [{m['low']:.2f}, {m['high']:.2f}] on {counted(m['threads'], 'thread')}"
         for m in others
     )
-    said = f"Without `{least}`, where MetaSchedule got least far ({told})"
-    return f"{said}, `best` stands at {without}."
+    said = f"Without `{least}`, where MetaSchedule got least far ({told}), `best` stands at"
+    return f"{said} {without}."
 
 
 def _tvm_rows(result: Mapping[str, Any]) -> str:
@@ -307,12 +310,10 @@ def _noise(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns where players played, and what their readings of one program differ by."""
     apart = readings_apart(rows)
     machine = result["provenance"]
-    where = (
-        f"{machine['cpu']}, {machine['cores']} cores, {result['compiler']}; players ran side by"
-    )
+    where = f"{machine['cpu']}, {machine['cores']} cores, {result['compiler']}; players ran side"
     if apart == 1.0:
-        return f"{where} side and shared one reading of each program."
+        return f"{where} by side and shared one reading of each program."
     return (
-        f"{where} side, and the start program of an operator was read up to {apart:.2f} times as "
-        "slow by one as by another: smaller differences say nothing."
+        f"{where} by side, and the start program of an operator was read up to {apart:.2f} times "
+        "as slow by one as by another: smaller differences say nothing."
     )

@@ -16,6 +16,7 @@ _DOJO = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_progra
 _DOJO += ("learners-encoders",)
 _ELSEWHERE = ("tvm-xeon", "tvm-zen4")
 _LONGER = ("tvm-256", "tvm-zen4-256")
+_FLOORS = ("tvm-zen4-floors",)
 
 Marks = tuple[str, str]
 
@@ -38,6 +39,7 @@ def tables() -> dict[str, dict[Marks, Callable[[], str]]]:
                 *map(stored, _DOJO),
                 longer=list(filter(None, map(stored, _LONGER))),
                 elsewhere=list(filter(None, map(stored, _ELSEWHERE))),
+                floors=[(stored(f["of"]), f) for f in filter(None, map(stored, _FLOORS))],
             ),
             (page.BEGIN, page.END): page.block,
         },
