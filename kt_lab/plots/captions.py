@@ -62,6 +62,24 @@ def interval_words(table: pd.DataFrame) -> str:
     )
 
 
+def fewer_words(*tables: pd.DataFrame) -> str:
+    """Returns a sentence of whose geomeans are over fewer workloads than others'; "" if none are.
+
+    Args:
+        tables: Of ratios, each with its own geomeans.
+    """
+    told = []
+    for table in tables:
+        means = table[table["scope"] == "geomean"]
+        most = means["n_workloads"].max()
+        told += [
+            f"{searcher_style(str(row.searcher)).label} over {row.n_workloads:.0f} of {most:.0f}"
+            for row in means[means["n_workloads"] < most].itertuples()
+        ]
+    each = listed(dict.fromkeys(told))
+    return f" Geomeans over fewer workloads than others': {each}." if told else ""
+
+
 def reached_by(means: pd.DataFrame, *names: str) -> str:
     """Returns "Random in 3 of 60 runs and ...", of those searchers that the geomean rows hold."""
     rows = means.set_index(means["searcher"].astype(str))

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kt_lab.plots.captions import counted, evidence, interval_words, reached_by
+from kt_lab.plots.captions import counted, evidence, fewer_words, interval_words, reached_by
 from kt_lab.plots.ratios import MEASURES, check_ratios, reference_of
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import INK, SMALL, is_narrow, new_figure, searcher_style
@@ -243,4 +243,5 @@ def caption_ratio_forest(
         f"reached by {own}; {counted(endless, 'searcher')} never reached it on some workload, an "
         f"infinite ratio (open triangle, runs that reached it). {interval_words(wall_clock)} "
         "Small dots: single workloads that are finite, at the edge where they lie beyond it."
+        f"{fewer_words(latency, wall_clock, convergence)}"
     )

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from kt_lab.errors import UsageError
-from kt_lab.plots.captions import evidence, interval_words, listed
+from kt_lab.plots.captions import evidence, fewer_words, interval_words, listed
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import (
     INK,
@@ -137,4 +137,5 @@ def caption_quality_vs_time(
         f"better on both axes. {evidence(latency, budget=budget)} Large markers: geometric mean "
         "over workloads; small dots: single workloads. Wall-clock: mean seconds (compiling, "
         f"timing and searching) until the run stopped. {interval_words(wall_clock)}"
+        f"{fewer_words(latency, wall_clock)}"
     )

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from kt_lab.errors import UsageError
-from kt_lab.plots.captions import evidence, interval_words, listed, reached_by
+from kt_lab.plots.captions import evidence, fewer_words, interval_words, listed, reached_by
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import INK, SMALL, legend_above, new_figure, searcher_style, style_order
 
@@ -297,16 +297,5 @@ def caption_ratio_bars(
         "seconds (compiling, timing and searching) until the run stopped. Convergence time: "
         f"expected running time to within {100 * within:g}% of {reference}'s median final "
         f"latency, unsuccessful runs included; reached by {reached}. {interval_words(wall_clock)} "
-        f"Pale bars with an arrow: infinite, or 0.{_fewer(convergence)}"
+        f"Pale bars with an arrow: infinite, or 0.{fewer_words(latency, wall_clock, convergence)}"
     )
-
-
-def _fewer(table: pd.DataFrame) -> str:
-    """Words whose geomeans are over fewer workloads than others'; nothing where none are."""
-    means = table[table["scope"] == "geomean"]
-    most = means["n_workloads"].max()
-    told = [
-        f"{searcher_style(str(row.searcher)).label} over {row.n_workloads:.0f} of {most:.0f}"
-        for row in means[means["n_workloads"] < most].itertuples()
-    ]
-    return f" Geomeans over fewer workloads than others': {listed(told)}." if told else ""

@@ -55,7 +55,7 @@ def equivalence(
     Source:
         Schuirmann 1987 (two one-sided tests); Lakens 2017 (the verdicts); Welch 1947.
     """
-    if margin <= 0 or not 0 < level < 0.5:
+    if not margin > 0 or not 0 < level < 0.5:
         raise UsageError(f"margin must be > 0 and level in (0, 0.5), got {margin}, {level}")
     both = [check_searcher(runs, name) for name in (searcher, reference)]
     logs = workload_logs(runs[runs["searcher"].isin(both)], budgets, x=x)

@@ -118,7 +118,7 @@ def power(
     """
     if claim not in CLAIMS:
         raise UnknownName("claim", claim, CLAIMS)
-    if difference <= -1 or difference == 0 or min(kernels, seeds) < 1:
+    if not difference > -1 or difference == 0 or min(kernels, seeds) < 1:
         given = f"{difference}, {kernels}, {seeds}"
         raise UsageError(
             f"a difference > -1, not 0, and kernels, seeds >= 1 are needed, got {given}"

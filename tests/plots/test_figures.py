@@ -107,6 +107,12 @@ def test_a_geomean_over_fewer_workloads_is_told(ratios):
     told = plots.caption_ratio_bars(*ratios[:2], lacking)
     assert "Geomeans over fewer workloads than others': TPE (Optuna) over 1 of 4." in told
     assert "within 2.5% of" in told
+    said = "Geomeans over fewer workloads than others': TPE (Optuna) over 1 of 4."
+    for caption in (plots.caption_ratio_forest(*ratios[:2], lacking), told):
+        assert caption.count(said) == 1
+    assert "fewer" not in plots.caption_quality_vs_time(*ratios[:2])
+    short = [t.assign(n_workloads=t.n_workloads.where(t.searcher != "tpe", 1)) for t in ratios[:2]]
+    assert plots.caption_quality_vs_time(*short).endswith(said)
 
 
 def test_a_workload_of_two_gpus_has_a_line_for_each():

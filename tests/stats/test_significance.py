@@ -150,8 +150,9 @@ def test_constant_runs_are_decided_by_the_margin(one, join):
         row = stats.equivalence(runs, name, "pattern", budgets=(None,)).iloc[0]
         assert (row.low, row.high) == pytest.approx((row.estimate, row.estimate))
         assert row.verdict == verdict
-    with pytest.raises(UsageError, match="margin must be > 0"):
-        stats.equivalence(runs, "near", "far", margin=0)
+    for margin in (0, float("nan")):
+        with pytest.raises(UsageError, match="margin must be > 0"):
+            stats.equivalence(runs, "near", "far", margin=margin)
 
 
 def simulated(rng, parts, *, kernels, workloads, seeds, shift=0.0):
@@ -207,6 +208,8 @@ def test_the_needed_number_is_the_smallest_that_suffices():
     assert pd.isna(table["kernels", "seeds", 0.8])  # kernels differ by as much: no seed helps
     assert table["workloads", "seeds", 0.8] > 1
     assert stats.power(parts, kernels=1, seeds=10) == 0
+    with pytest.raises(UsageError, match="a difference > -1"):
+        stats.power(parts, kernels=4, seeds=10, difference=float("nan"))
     assert stats.power(stats.Components(0, 0, 0), kernels=2, seeds=2) == 1
 
 
