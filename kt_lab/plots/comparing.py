@@ -8,7 +8,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from kt_lab.plots.captions import ended_words, evidence, interval_words, listed, reached_by
+from kt_lab.plots.captions import (
+    ended_words,
+    evidence,
+    fewer_words,
+    interval_words,
+    listed,
+    reached_by,
+)
 from kt_lab.plots.convergence import draw_bands
 from kt_lab.plots.forest import never_reached
 from kt_lab.plots.ratios import reference_of
@@ -112,5 +119,5 @@ def caption_target_ratios(tables: Mapping[str, pd.DataFrame], *, budget: str = "
         f"{float(target['within'].iloc[0]):.1%} of the optimum, unsuccessful runs included; "
         f"reached by {reached}; "
         + (f"{never}, so nothing is divided by it. " if never else _ENDLESS)
-        + f"{interval_words(latency)} Small dots: single workloads."
+        + f"{interval_words(latency)} Small dots: single workloads.{fewer_words(*tables.values())}"
     )

@@ -249,6 +249,13 @@ def test_time_to_target_is_exact_where_every_run_starts_at_the_target(runs):
     assert drawing.figure.axes[2].get_xlabel() == "Pattern never reaches it"
     assert "Pattern never reaches it, so nothing is divided by it" in drawing.caption
     assert "infinite" not in drawing.caption
+    tables = target_tables(runs, within=100.0, **how)
+    assert "fewer" not in target_figure(runs, tables=tables).caption
+    mean = (tables["latency"]["scope"] == "geomean") & (tables["latency"]["searcher"] == "random")
+    tables["latency"].loc[mean, "n_workloads"] -= 1  # as where it ran on fewer of them
+    assert (
+        "fewer workloads than others': Random over" in target_figure(runs, tables=tables).caption
+    )
 
 
 # -- bands ----------------------------------------------------------------------------------------
