@@ -6,6 +6,8 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import pandas as pd
+
 from kt_lab.evidence.cold import FLAGSHIP
 from kt_lab.evidence.geomeans import geomean_interval
 from kt_lab.evidence.helion_field_tables import (
@@ -15,7 +17,7 @@ from kt_lab.evidence.helion_field_tables import (
     field_ratios,
     on_one_machine,
 )
-from kt_lab.evidence.large_tables import large_table
+from kt_lab.evidence.large_tables import large_table, shown
 from kt_lab.evidence.live_tables import TIMERS, live_table
 from kt_lab.evidence.markdown import bullets
 from kt_lab.evidence.tvm import ENOUGH
@@ -99,11 +101,8 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
     latency = geomean_interval(table, column=f"{timer}_ratio")
     lost = int((table[f"{timer}_ratio"] > 1).sum())
     own = [large_table(result) for result in spaces]
-    own = [found[found["run"] == FLAGSHIP] for found in own]
-    shares, ends = (
-        [ratio for found in own for ratio in found[column].dropna()]
-        for column in ("equal_ratio", "end_ratio")
-    )
+    every = pd.concat([found[found["run"] == FLAGSHIP] for found in own])
+    shares, ends = (every[column].dropna().tolist() for column in ("equal_ratio", "end_ratio"))
     return (
         f"**Beside Helion's autotuner** at {live['steps'][0]['effort']} effort, which is not its "
         "default (full), each on kernels of its own "
@@ -114,9 +113,9 @@ def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
         f"(by {timer}): {geometric_mean(shares):.2f} of its latency, by kernel from "
         f"{min(shares):.3f} to {max(shares):.3f}, "
         f"on {len(shares)} kernels, {sum(share > 1 for share in shares) or 'none'} of them "
-        "slower; after as many "
+        f"slower ({shown(every, 'equal_ratio')}); after as many "
         f"configs {geometric_mean(ends):.2f}, from {min(ends):.3f} to {max(ends):.3f}, "
-        f"{sum(end > 1 for end in ends) or 'none'} slower."
+        f"{sum(end > 1 for end in ends) or 'none'} slower ({shown(every, 'end_ratio')})."
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.evidence.geomeans import geomean_interval
+from kt_lab.stats.intervals import CONFIDENCE, RESAMPLES, percentile_interval
 
 TIMER = "events"
 OURS = ("scout", "options")
@@ -65,7 +66,8 @@ def large_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFram
         kernel, run (of OURS), size (of the space, aliases included), seeds; `ours_` and `helion_`
         trials, elapsed_s, failed, end_us and quantile; long_trials and long_us of ours after
         Helion's seconds; end_ratio (equal configs) and equal_ratio (equal seconds), ours /
-        Helion's, < 1 is better; best_us, and best_run, who found it.
+        Helion's, < 1 is better, each with `_low` and `_high`, of a bootstrap over the seeds of
+        both; best_us, and best_run, who found it.
     """
     runs = runs_table(result, timer=timer)
     rows = []
@@ -80,14 +82,26 @@ def large_table(result: Mapping[str, Any], *, timer: str = TIMER) -> pd.DataFram
             for name in ("trials", "elapsed_s", "failed", "end_us", "quantile"):
                 row[f"{side}_{name}"] = float(found[name].median())
         row |= {name: float(ours[name].median()) for name in ("long_trials", "long_us")}
-        row["end_ratio"] = row["ours_end_us"] / row["helion_end_us"]
-        row["equal_ratio"] = row["long_us"] / row["helion_end_us"]
+        for name, ends in (("end", "end_us"), ("equal", "long_us")):
+            row |= _ratio(f"{name}_ratio", ours[ends], helion["end_us"])
         all_of_it = runs[runs["op"] == op].assign(
             least_us=lambda t: t[["end_us", "long_us"]].min(axis=1)
         )
         best = all_of_it.loc[all_of_it["least_us"].idxmin()]
         rows.append(row | {"best_us": best["best_us"], "best_run": best["run"]})
     return pd.DataFrame(rows)
+
+
+def _ratio(name: str, ours: pd.Series, helion: pd.Series) -> dict[str, float]:
+    """Returns the ratio of two medians over seeds, and its interval."""
+    rng = np.random.default_rng(0)
+    drawn = []
+    for values in (ours.to_numpy(float), helion.to_numpy(float)):
+        seeds = rng.integers(len(values), size=(RESAMPLES, len(values)))
+        drawn.append(np.log(np.median(values[seeds], axis=1)))
+    ends = percentile_interval(drawn[0] - drawn[1], CONFIDENCE)
+    ratio = float(ours.median() / helion.median())
+    return {name: ratio} | dict(zip((f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
 def large_lines(result: Mapping[str, Any], judged: Mapping[str, Any] | None = None) -> list[str]:
@@ -123,7 +137,7 @@ def _table_lines(result: Mapping[str, Any]) -> list[str]:
         f"{r.long_trials:.0f} | {r.ours_failed:.0%} / {r.helion_failed:.0%} | "
         f"{r.ours_elapsed_s:.1f} / {r.helion_elapsed_s:.1f} | {r.ours_end_us:.2f}, "
         f"{r.long_us:.2f} / {r.helion_end_us:.2f} | "
-        f"{r.end_ratio:.3f} | {r.equal_ratio:.3f} | {_share(r.ours_quantile)} / "
+        f"{_told(r, 'end_ratio')} | {_told(r, 'equal_ratio')} | {_share(r.ours_quantile)} / "
         f"{_share(r.helion_quantile)} | {r.best_us:.2f} ({who[r.best_run]}) |"
         for r in table.itertuples()
     ]
@@ -136,8 +150,13 @@ def _table_lines(result: Mapping[str, Any]) -> list[str]:
     apart = ", ".join(f"{r.kernel} {r.equal_ratio:.3f}" for r in graph.itertuples())
     other = f" At equal seconds by the graph timer: {apart}." if apart else ""
     count = table["kernel"].nunique()
-    said = f"Geomeans over {count} kernels (low to high): {'; '.join(means)}.{other}"
-    return [*lines, "", said]
+    said = f"Geomeans over {count} kernels (low to high): {'; '.join(means)}."
+    told = [
+        f" {names[run]}: {shown(found, 'end_ratio')} at equal configs, "
+        f"{shown(found, 'equal_ratio')} at equal seconds."
+        for run, found in table.groupby("run", sort=False)
+    ]
+    return [*lines, "", f"{said}{''.join(told)}{other}"]
 
 
 def _names(result: Mapping[str, Any]) -> str:
@@ -165,10 +184,22 @@ def _about(result: Mapping[str, Any], ours: str) -> str:
         f"({' or '.join(map(str, lanes))} lanes), check and time "
         "them, so only the search differs; all start from the same default and compiler seeds. "
         "Ours is judged after as many configs as Helion's run of that seed, and after as many "
-        "seconds; medians over seeds of one final race of all winners. Best: of all runs, longer "
-        f"ones and uniform draws among them. {quantile}`-`: none drawn. Rows were measured in "
-        f"{goes} {'goes' if goes > 1 else 'go'}, on GPUs of one kind."
+        "seconds; medians over seeds of one final race of all winners, their ratios with the "
+        f"{CONFIDENCE:.0%} interval of a bootstrap over the seeds of both. Best: of all runs, "
+        f"longer ones and uniform draws among them. {quantile}`-`: none drawn. Rows were measured "
+        f"in {goes} {'goes' if goes > 1 else 'go'}, on GPUs of one kind."
     )
+
+
+def _told(row: Any, name: str) -> str:
+    ratio, low, high = (getattr(row, f"{name}{end}") for end in ("", "_low", "_high"))
+    return f"{ratio:.3f} ({low:.2f} to {high:.2f})"
+
+
+def shown(table: pd.DataFrame, name: str) -> str:
+    """Words on how many kernels the interval of a ratio leaves out 1, on either side."""
+    faster, slower = (table[f"{name}_high"] < 1).sum(), (table[f"{name}_low"] > 1).sum()
+    return f"{faster or 'none'} faster and {slower or 'none'} slower by the interval over seeds"
 
 
 def _share(value: float) -> str:

@@ -84,7 +84,10 @@ def test_kernels_that_are_slower_than_helions_are_counted(stored):
 
     for name in ("large", "large-judged"):
         change(stored, name, slower)
-    assert "on 10 kernels, 10 of them slower" in in_short.block(stored)
+    told = (
+        "on 10 kernels, 10 of them slower (none faster and 10 slower by the interval over seeds)"
+    )
+    assert told in in_short.block(stored)
 
 
 def test_kernels_that_are_slower_than_at_full_effort_are_counted(stored):

@@ -458,6 +458,7 @@ def test_ratios_are_of_the_race_and_quantiles_of_the_draws(result):
     assert row["end_ratio"] == pytest.approx(5.1 / 7.1)
     assert row["equal_ratio"] == pytest.approx(6.2 / 7.1)
     assert (row["best_us"], row["best_run"]) == (5.1, "scout")
+    assert row["end_ratio_low"] == row["end_ratio_high"] == pytest.approx(5.1 / 7.1)  # a seed each
     lines = large_lines(result)
     assert any("matmul" in line and "0.718" in line and "0.873" in line for line in lines)
     assert "75% to 75% of them took too long" in lines[0]
@@ -465,6 +466,29 @@ def test_ratios_are_of_the_race_and_quantiles_of_the_draws(result):
     again = large_lines(result | {"resumed": [{}], "options": {}})[0]
     assert "measured in 2 goes" in again
     assert "and with" not in again
+
+
+def test_ratios_of_medians_have_the_interval_of_seeds(result):
+    rows, race = result["rows"], result["rows"][-1]
+    for seed, (theirs, many, long) in enumerate([(7.0, 5.0, 8.0), (8.0, 6.0, 9.0)], start=1):
+        rows[:0] = [
+            run_row("helion", seed, [(1.0, "ok", 9.0, FIRST)]),
+            run_row("scout", seed, [(1.0, "ok", 9.0, FIRST, 0)], trials=1, seconds=2.0),
+        ]
+        race["names"] += [f"helion/{seed}", f"scout/{seed}", f"scout/{seed}/s"]
+        race["medians_us"]["events"] += [theirs, many, long]
+    table = large_table(result)
+    (row,) = table.to_dict("records")
+    assert row["end_ratio"] == pytest.approx(5.1 / 7.1)
+    low, high = row["end_ratio_low"], row["end_ratio_high"]
+    assert (low, high) == pytest.approx((5.0 / 8.0, 6.0 / 7.0))
+    assert row["equal_ratio_low"] < 1 < row["equal_ratio_high"]
+    line = large_lines(result)[-1]
+    assert "1 faster and none slower by the interval over seeds at equal configs" in line
+    assert "none faster and none slower by the interval over seeds at equal seconds" in line
+    assert f"{row['end_ratio']:.3f} ({row['end_ratio_low']:.2f} to " in "\n".join(
+        large_lines(result)
+    )
 
 
 def test_the_other_timer_and_other_kernels_are_told_too(result):
