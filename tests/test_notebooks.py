@@ -23,6 +23,7 @@ def _stored_dojo():
         "learners": ["dojo_learners", "dojo_encoders"],
         "learners-encoders": ["dojo_minilm"],
         "tvm": ["dojo_tvm"],
+        "tvm-zen4-floors": ["dojo_floors"],
     }
     found = [names for piece, names in figures.items() if dojo_figures.stored(piece)]
     return [name for names in found for name in names]

@@ -101,6 +101,17 @@ def floors_table(beside: Mapping[str, Any], floors: Mapping[str, Any]) -> pd.Dat
     return pd.DataFrame(found)
 
 
+def with_floors(beside: Mapping[str, Any], floors: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what stood beside TVM with `floor_us` and `floor_by` in each row, and no others."""
+    table = floors_table(beside, floors).set_index(["workload", "threads"])
+    rows = [
+        row | table.loc[key, ["floor_us", "floor_by"]].to_dict()
+        for row in beside["rows"]
+        if (key := (row["workload"], row["threads"])) in table.index
+    ]
+    return dict(beside) | {"rows": rows}
+
+
 def floor_lines(beside: Mapping[str, Any], floors: Mapping[str, Any]) -> str:
     """Returns what RESULTS.md tells of the floors: means of whole sizes, and every row."""
     table = floors_table(complete(beside), floors)

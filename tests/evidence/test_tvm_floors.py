@@ -9,7 +9,7 @@ from kt_lab.errors import UsageError
 from kt_lab.evidence import tvm_floors
 from kt_lab.evidence.ceilings import Ceilings
 from kt_lab.evidence.dojo_words import dojo_block
-from kt_lab.evidence.tvm_floors import floor_lines, floors_table
+from kt_lab.evidence.tvm_floors import floor_lines, floors_table, with_floors
 
 BYTES = {"multiply/65536": 786_432, "matmul/512x512x512": 3_145_728}
 
@@ -64,6 +64,8 @@ def test_rows_without_a_floor_or_a_side_are_left_out(result, floors):
     result["rows"][0]["paths"].pop("tvm_tuned")
     table = floors_table(result, floors)
     assert table[["workload", "threads"]].to_numpy().tolist() == [["multiply/65536", 2]]
+    (row,) = with_floors(result, floors)["rows"]
+    assert row == result["rows"][2] | {"floor_us": table["floor_us"][0], "floor_by": "copy"}
 
 
 def test_means_are_of_whole_sizes_and_say_who_is_near(result, floors):
