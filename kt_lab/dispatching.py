@@ -9,7 +9,7 @@ never confirmed, and whatever was never decided uses the kernel's own config.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from kt_lab.budget import Budget
 from kt_lab.confirm import confirm
 from kt_lab.decisions import Winner, load_winner, matches, save_winner, winners
-from kt_lab.errors import StoreError, UsageError, require_known
+from kt_lab.errors import StoreError, UnknownName, UsageError, require_known
 from kt_lab.guarded import Guarded, guarded_pick, spending
 from kt_lab.kernels import get_kernel
 from kt_lab.kernels.moe_spaces import PUBLISHED, space_for
@@ -145,7 +145,8 @@ def _portfolio(
         space_of=given.__getitem__,
         **how,
     )
-    pairs = {w: [s.default, found.dispatch.config(w, s.default)] for w, s in given.items()}
+    chosen = {w: found.dispatch.config(w, s.default, space=s) for w, s in given.items()}
+    pairs = {w: [s.default, chosen[w]] for w, s in given.items()}
     return {w: given[w].only(given[w].rows(p)) for w, p in pairs.items() if p[0] != p[1]}
 
 
@@ -278,7 +279,9 @@ def stored_dispatch(
 
     Args:
         kernel: The kernel, or its registered name.
-        key: Of the table; None: every extent and the dtype.
+        key: Of the table; None: the dtype and every extent that all decided shapes and all of the
+            kernel's have: what differs in an optional one alone and wants another config is left
+            to the default.
         directory: Folder of the winners; None: `winners` in the folder of recorded data.
         **now: What is to be taken for true instead of what `here` returns; for a kernel of one's
             own that has no source file, all of it.
@@ -303,7 +306,11 @@ def stored_dispatch(
                 f"winner of {winner.key} on {winner.gpu} from a run that ended before that; "
                 f"kt-lab tune {winner.key} goes on where the search ended, and confirms"
             )
-    extents = dict.fromkeys(n for winner in found for n in winner.extents)
+    with suppress(UnknownName):  # a kernel of one's own need not be registered
+        kernel = get_kernel(kernel) if isinstance(kernel, str) else kernel
+    known = () if isinstance(kernel, str) else kernel.workloads
+    shapes = [each.extents for each in (*found, *known)]
+    extents = [n for n in shapes[0] if all(n in s for s in shapes)] if shapes else []
     return Dispatch.of_winners(key or Key((*extents, "dtype")), found)
 
 

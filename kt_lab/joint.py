@@ -71,8 +71,8 @@ class JointRunner:
     their seconds add up.
 
     Attributes:
-        readings: Config -> cost per workload as last measured, shape (workloads,), NaN where it
-            failed or is not held.
+        readings: Config -> cost per workload as last measured, shape (workloads,), inf where it
+            failed, NaN where it is not held.
         default_us: Latency of each workload's default, shape (workloads,).
         base: What each workload costs already, shape (workloads,); 1 at first.
     """
@@ -166,10 +166,14 @@ class JointRunner:
 
     def _read(self, proposal: Proposal, found: list[Measurement | None]) -> Measurement:
         got = [m for m in found if m is not None]
-        latency = np.array([m.latency_us if m and m.status == OK else np.nan for m in found])
+        failed = [np.nan if m is None else np.inf for m in found]
+        us = [
+            m.latency_us if m and m.status == OK else f for m, f in zip(found, failed, strict=True)
+        ]
+        latency = np.array(us)
         self.readings[proposal.config] = costs = latency.astype(float) / self.default_us
         spent = {n: sum(getattr(m, n) for m in got) for n in ("compile_s", "check_s", "measure_s")}
-        if np.isnan(costs).all():
+        if not np.isfinite(costs).any():
             status, error = (got[0].status, got[0].error) if got else ("invalid", "held nowhere")
             return Measurement(status, error=error, **spent)
         gap = float(np.nanmin(costs / self.base))
@@ -179,5 +183,5 @@ class JointRunner:
             mean = np.log(np.mean(np.exp(self._order * (served - mean)))) / self._order + mean
         scale = float(np.exp(np.log(self.default_us).mean()))
         reading = scale * float(np.exp(mean)) * max(1.0, gap)
-        info = {"costs": [None if np.isnan(c) else float(c) for c in costs]}
+        info = {"costs": [float(c) if np.isfinite(c) else None for c in costs]}
         return Measurement(OK, (reading,), info=info, **spent)

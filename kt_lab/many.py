@@ -101,7 +101,9 @@ class ManyResult:
     Attributes:
         workloads: What was tuned for.
         dispatch: Config by value of the key, in the parameters of the joint space; a value whose
-            workloads are best served by their defaults is not in it.
+            workloads are best served by their defaults is not in it, nor has it a config that
+            failed on one of them. One that a workload's space does not hold is a miss there: ask
+            with `space=`.
         configs: The configs in it, at most k.
         costs: Latency over the default's of what each workload would use, as the search read it:
             low by luck as much as by merit. Shape (workloads,), <= 1 without a shared key.
@@ -196,6 +198,10 @@ def _found(
     if not pool:
         return Dispatch(key, {}), (), np.ones(len(values))
     costs = np.array([readings[config] for config in pool])
+    costs[np.isnan(costs)] = 1.0  # where it is not held the default is used: see Dispatch.config
+    for value in set(values):  # others of a group may not outvote one on which it fails
+        own = np.array([v == value for v in values])
+        costs[np.ix_(np.isinf(costs[:, own]).any(axis=1), own)] = np.inf
     picks, use = cover(costs, values, k, objective=objective, base=np.ones(len(values)))
     served = [costs[use[v], i] if v in use else 1.0 for i, v in enumerate(values)]
     table = Dispatch(key, {value: pool[at] for value, at in use.items()})

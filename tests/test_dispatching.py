@@ -9,7 +9,7 @@ import pytest
 
 from kt_lab import dispatching
 from kt_lab.budget import Budget
-from kt_lab.decisions import load_winner, save_winner, winners
+from kt_lab.decisions import Winner, load_winner, save_winner, winners
 from kt_lab.dispatching import gated_space, here, stored_dispatch, tune_guarded
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.kernels import get_kernel, get_workload
@@ -31,6 +31,10 @@ NOW = {
     "triton": "3.6.0",
     "driver": "580.1",
 }
+
+WON = {"apparent_ratio": 0.9, "ratio": 0.9, "low": 0.89, "high": 0.91, "p_best": 0.99}
+WON |= {"latency_us": 1.0, "default_us": 1.1, "protocol": "p", "searcher": "scout", "seed": 0}
+WON |= {"trials": 1, "elapsed_s": 1.0}
 
 
 def never(*_, **__):
@@ -255,6 +259,42 @@ def test_workloads_that_share_a_key_and_differ_are_left_to_the_default(tmp_path)
     assert len(shared.winners) == 3
     part = tuned(tmp_path, key=Key(("M <= 32",)))
     assert part.dispatch.configs == {(True,): config(5), (False,): config(10)}
+
+
+def test_a_group_that_some_shape_cannot_follow_is_guarded_where_it_can(tmp_path):
+    works, made = boards()
+    spaces = {w: x.space for w, x in zip(works, made, strict=True)}
+    last = works[-1]
+    spaces[last] = spaces[last].only(spaces[last].rows([config(0), config(1)]))
+    given = {"k": 1, "key": Key(("N",)), "spaces": lambda w, **_: spaces[w]}
+    found = tuned(tmp_path, **given)
+    assert [w.config for w in found.winners] == [config(5), config(5)]
+
+
+def test_an_optional_extent_of_a_decision_breaks_no_lookup(tmp_path):
+    kernel = get_kernel("moe_weights_reduction")
+    plain = kernel.workloads[0]
+    space = kernel.space(plain)
+    other = space.configs(space.enumerate()[:9])[-1]
+    assert other != space.default
+
+    def decide(name, extents, *, config=other):
+        about = {"kernel": kernel.name, "workload": name, "extents": extents, "dtype": "bfloat16"}
+        about |= {"gpu": "h200", "kernel_source": NOW["kernel_source"], "config": config}
+        facts = {name: NOW[name] for name in ("arch", "triton", "driver")}
+        winner = Winner(**about, default=space.default, finalists=(), provenance=facts, **WON)
+        save_winner(winner, tmp_path)
+
+    decide("2x8192x5120x1", {"E": 2, "N": 8192, "K": 5120, "ROUND": 1})
+    alone = stored_dispatch(kernel.name, directory=tmp_path, **NOW)
+    assert alone.config(plain, space.default) == space.default
+    decide(plain.name, dict(plain.extents))
+    both = stored_dispatch(kernel.name, directory=tmp_path, **NOW)
+    assert both.key.terms == ("E", "N", "K", "dtype")
+    assert both.config(plain, space.default) == other
+    decide("other", {**plain.extents, "ROUND": 1}, config=space.default)
+    unclear = stored_dispatch(kernel.name, directory=tmp_path, **NOW)
+    assert unclear.config(plain, space.default) == space.default
 
 
 def on_fakes(workload, *, space):

@@ -185,6 +185,34 @@ def test_a_reading_is_what_a_config_adds_to_the_defaults():
     assert read(runner, 5)[0].latency_us == pytest.approx(10 * np.sqrt(0.5)), "adds nothing"
 
 
+def test_a_group_does_not_outvote_a_workload_on_which_its_config_fails():
+    fast = {f"g{i}": board(at5=2.0) for i in range(20)}
+    one = tuned(fast | {"bad": board(at5=np.nan)}, key=Key(("N",)), budget=Budget(trials=16))
+    assert dict(one.dispatch.configs) == {}, "config 5 fails on one that shares the key"
+    apart = tuned(fast | {"bad": board(at5=np.nan)}, budget=Budget(trials=16))
+    assert list(apart.dispatch.configs.values()) == [config(5)] * 20
+
+
+def test_what_a_workload_does_not_hold_is_a_miss_there_and_costs_its_default():
+    made = landscapes({f"g{i}": board(at5=2.0) for i in range(20)})
+    works = [Workload("toy", x.workload, x.manifest["extents"], "float16") for x in made]
+    by = dict(zip(works, made, strict=True))
+    part = made[-1].space.only(made[-1].space.rows([config(0), config(1)]))
+    spaces = {w: x.space for w, x in by.items()} | {works[-1]: part}
+    found = tune_many(
+        works,
+        searcher="random",
+        budget=Budget(trials=16),
+        key=Key(("N",)),
+        runner_for=lambda w: ReplayRunner(by[w], seed=0),
+        space_of=spaces.__getitem__,
+    )
+    assert list(found.dispatch.configs.values()) == [config(5)]
+    assert found.costs.tolist() == [0.2] * 19 + [1.0]
+    last = works[-1]
+    assert found.dispatch.config(last, config(0), space=spaces[last]) == config(0)
+
+
 def test_the_worst_case_is_read_as_nearly_the_largest():
     runner = joint({"a": board(at5=5.0), "b": board(at5=8.0)}, "minimax")
     (five,) = read(runner, 5)

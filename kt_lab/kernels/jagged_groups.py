@@ -1,14 +1,12 @@
 """What rowwise and colwise scales of token groups have in common: shapes, space, counts."""
 
+from kt_lab.errors import UsageError
 from kt_lab.kernels.moe_groups import aligned
 from kt_lab.parameters import Ordered
 from kt_lab.space import Choice, Constraint, Flag, ParameterSpace, PowerOfTwo
 from kt_lab.workload import Workload
 
-FEATURES_FIRST, TOKENS_FIRST = (
-    1,
-    2,
-)  # values of the extent LAYOUT: what neighbours in memory differ in
+FEATURES_FIRST, TOKENS_FIRST = 1, 2  # values of LAYOUT: what neighbours in memory differ in
 _SHARED_BYTES = 227 * 1024  # per program on Hopper (CUDA programming guide, capability 9.0)
 _PUBLISHED = (  # where configs that were published differ in num_stages, which does nothing there
     "num_stages == 2 and BLOCK in (32, 64, 128, 256) and BLOCK_ITER in (64, 128, 256) "
@@ -45,6 +43,8 @@ def space(workload: Workload) -> ParameterSpace:
     multiples of: 16, which allows wide loads and stores, only where they are. FIRST says whether
     neighbouring programs differ in lines or in groups. The default is torchao's single config.
     """
+    if (layout := workload.extents["LAYOUT"]) not in (FEATURES_FIRST, TOKENS_FIRST):
+        raise UsageError(f"LAYOUT must be 1 or 2, got LAYOUT={layout} of {workload.key}")
     parameters = (
         PowerOfTwo("BLOCK", 16, 256, role="tile"),
         PowerOfTwo("BLOCK_ITER", 16, 256, role="tile"),

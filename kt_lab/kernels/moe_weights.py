@@ -1,5 +1,6 @@
 """What the spaces of the expert-weight quantisers have in common: shapes, tiles, laws."""
 
+from kt_lab.errors import UsageError
 from kt_lab.space import Constraint
 from kt_lab.workload import Workload
 
@@ -49,6 +50,8 @@ def width(workload: Workload) -> int:
 
 def constants(workload: Workload) -> dict[str, int]:
     """Returns what the laws know of a workload; a dtype's bytes are WIDTH."""
+    if (to := workload.extents.get("ROUND", 2)) not in (1, 2):
+        raise UsageError(f"ROUND must be 1 or 2, or absent, got ROUND={to} of {workload.key}")
     return {name: workload.extents[name] for name in "ENK"} | {"WIDTH": width(workload)}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kt_lab.errors import UsageError
 from kt_lab.evidence.repeated import LOSS
 from kt_lab.landscape import Landscape
 from kt_lab.moe_study import fences, layouts, same_launch, sharing, speedups, tunings
@@ -30,6 +31,7 @@ from kt_lab.moe_study.recorded import (
     WIDE,
     by_kernel,
     expanded,
+    joined,
     positions,
 )
 
@@ -71,7 +73,7 @@ class _Study:
             sharing.regrets(group, name or expanded(kernel), extents=extents)
             for kernel, group in groups.items()
         ]
-        table = pd.concat(parts, ignore_index=True)
+        table = joined(parts, of="shapes of one kernel to share configs")
         return table[(table["tuned"] != table["workload"]) & table["regret"].notna()]
 
 
@@ -88,7 +90,10 @@ def claims(found: Sequence[Landscape], result: Mapping[str, Any]) -> pd.DataFram
     study = _Study(found, result)
     rows = []
     for source, published, measure in _CLAIMS:
-        measured, verdict = measure(study)
+        try:
+            measured, verdict = measure(study)
+        except UsageError as missing:
+            measured, verdict = str(missing), OPEN
         rows.append({"source": source, "published": published} | {
             "measured": measured, "verdict": verdict})  # fmt: skip
     return pd.DataFrame(rows)
@@ -195,6 +200,8 @@ def _experts(study: _Study) -> _Told:
 
 def _tile(study: _Study) -> _Told:
     gains = fences.tile_gains(study.found)
+    if gains.empty:
+        return "no scales of atomics are recorded", OPEN
     ends = gains.groupby("semantics")["gain"].agg(["min", "max"])
     told = "; ".join(
         f"{name}: {end['min']:+.1%} to {end['max']:+.1%}" for name, end in ends.iterrows()
@@ -225,6 +232,8 @@ def _large_tiles(study: _Study) -> _Told:
         large, best = (judged_draws(x, picks(x, positions(x, n)), resamples=1)[0]
                        for n in (_WITHOUT_ORIGINAL, WIDE))  # fmt: skip
         ratios.append(large / best)
+    if not ratios:
+        return "no jagged kernel is recorded", OPEN
     told = f"{min(ratios):.2f} to {max(ratios):.2f} times on {len(ratios)} shapes"
     inside = [1.9 / _FACTOR <= r <= 2.9 * _FACTOR for r in ratios]
     return told, AGREES if all(inside) else PARTLY if any(inside) else DIFFERS

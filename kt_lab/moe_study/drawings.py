@@ -8,7 +8,7 @@ import pandas as pd
 from kt_lab import plots
 from kt_lab.landscape import Landscape
 from kt_lab.moe_study import fences, held_out, layouts, same_launch, sharing, speedups, traffic
-from kt_lab.moe_study.recorded import JAGGED, WEIGHTS, by_kernel, widened
+from kt_lab.moe_study.recorded import JAGGED, WEIGHTS, by_kernel, joined, widened
 from kt_lab.moe_study.tunings import cold_by_list, totals
 from kt_lab.plots import moe_kernels, moe_references, moe_sharing, moe_tunings
 from kt_lab.study import VENUE, Drawing
@@ -52,7 +52,7 @@ def _regrets(
         if kernel in kernels and len(group) > 1:
             for name in widened(kernel):
                 parts.append(sharing.regrets(group, name, extents=extents))
-    table = pd.concat(parts, ignore_index=True)
+    table = joined(parts, of="two shapes of one kernel")
     if extents:  # shapes that have nobody to share with tell nothing
         company = table.groupby(["kernel", "tuned"])["workload"].transform("nunique")
         table = table[company > 1].reset_index(drop=True)

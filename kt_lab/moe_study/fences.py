@@ -7,7 +7,7 @@ import pandas as pd
 
 from kt_lab.landscape import Landscape
 from kt_lab.moe_study.picks import judged_draws, picks, ratio
-from kt_lab.moe_study.recorded import SCALES, about, positions
+from kt_lab.moe_study.recorded import SCALES, about, joined, positions
 from kt_lab.trial import OK
 
 SEMANTICS = ("acq_rel", "relaxed")
@@ -37,7 +37,7 @@ def fence_costs(found: Sequence[Landscape]) -> pd.DataFrame:
         wide.columns.name = None
         wide = wide.rename(columns={s: f"{s}_us" for s in SEMANTICS})
         parts.append(wide.assign(**about(x)))
-    table = pd.concat(parts, ignore_index=True)
+    table = joined(parts, of="the atomic scales")
     return table.assign(cost=table["acq_rel_us"] / table["relaxed_us"] - 1)
 
 

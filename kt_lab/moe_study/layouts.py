@@ -63,7 +63,8 @@ def routes(found: Sequence[Landscape]) -> pd.DataFrame:
                 row = {"shape": shape, "route": route, "list": name, "copy_us": _first(copied)}
                 row |= {"scale_us": _first(scaled), "total_us": _first(copied + scaled)}
                 rows.append({**about(first), **row, "ratio": told.pop("estimate"), **told})
-    return pd.DataFrame(rows)
+    columns = None if rows else ["shape", "route", "list", "ratio", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _first(draws) -> float:

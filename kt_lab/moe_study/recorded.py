@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 
-from kt_lab.errors import UnknownName
+from kt_lab.errors import UnknownName, UsageError
 from kt_lab.evidence.families import FAMILIES, WIDE, expanded, family
 from kt_lab.kernels.moe_spaces import PUBLISHED, published
 from kt_lab.landscape import REFERENCE_GPU, Landscape, landscapes
@@ -98,3 +99,20 @@ def positions(landscape: Landscape, name: str) -> np.ndarray:
 def default_at(landscape: Landscape) -> int:
     """Returns where a landscape holds the default: the single original config."""
     return landscape.index(landscape.space.default)
+
+
+def joined(parts: Sequence[pd.DataFrame], *, of: str) -> pd.DataFrame:
+    """Returns tables one below the other.
+
+    Args:
+        parts: The tables.
+        of: What landscapes they are of, in words.
+
+    Raises:
+        UsageError: There are none.
+    """
+    if not parts:
+        raise UsageError(
+            f"this needs landscapes of {of}, got none; open_study() has all that are recorded"
+        )
+    return pd.concat(parts, ignore_index=True)

@@ -25,6 +25,7 @@ from kt_lab.moe_study.recorded import (
     SCALES,
     WIDE,
     by_kernel,
+    joined,
     widened,
 )
 from kt_lab.stats.keyed import compare_keys, crossings, key_values, named, regret_matrix
@@ -141,5 +142,5 @@ def compared_keys(found: Sequence[Landscape], *, names: Sequence[str] = ()) -> p
             values = {n: key_values(group, key) for n, key in keys_of(kernel).items()}
             told = compare_keys(crossed(group, name), values)
             parts.append(told.assign(kernel=kernel, list=name))
-    table = pd.concat(parts, ignore_index=True)
+    table = joined(parts, of="kernels with a tuning key")
     return table[["kernel", "list", *[c for c in table if c not in ("kernel", "list")]]]

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
+from kt_lab.errors import UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.moe_study.picks import judged_draws, picks, ratio
 from kt_lab.moe_study.recorded import (
@@ -26,9 +27,9 @@ from kt_lab.moe_study.recorded import (
     expanded,
     positions,
 )
+from kt_lab.plots.moe_look import PAIR
 from kt_lab.vendors import compiled_readings
 
-PAIR = "moe_weights_pair"
 # Microseconds before and after on an MI300X, from the table of pytorch/ao pull request 3952.
 PUBLISHED_US = {
     (PAIR, "1x8192x5120"): (246.6, 161.6),
@@ -77,6 +78,11 @@ def pull_request_table(found: Sequence[Landscape]) -> pd.DataFrame:
             total = {arm: draws[arm] + scales[1][arm] for arm in _ARMS}
             floor_us = x.manifest["bytes_floor_us"] + scales[0].manifest["bytes_floor_us"]
             rows.append(_row(about(x) | {"kernel": PAIR}, total, floor_us))
+    if not rows:
+        raise UsageError(
+            "a table of speedups needs landscapes of a kernel with published spaces, got none; "
+            "open_study() has all that are recorded"
+        )
     return pd.DataFrame(rows)
 
 

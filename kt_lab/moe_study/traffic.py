@@ -12,7 +12,7 @@ import pandas as pd
 
 from kt_lab.landscape import Landscape
 from kt_lab.moe_study.picks import judged_draws, picks
-from kt_lab.moe_study.recorded import JAGGED, WIDE, about, positions
+from kt_lab.moe_study.recorded import JAGGED, WIDE, about, joined, positions
 from kt_lab.stats.occupancy import occupancy
 from kt_lab.trial import OK
 
@@ -110,7 +110,7 @@ def reach(found: Sequence[Landscape]) -> pd.DataFrame:
         extents = x.manifest["extents"]
         told = told.assign(**about(x), groups=extents["GROUPS"], layout=extents["LAYOUT"])
         parts.append(told.assign(two_readings=1 + _second_us(x) / floor3))
-    return pd.concat(parts, ignore_index=True)
+    return joined(parts, of="the jagged kernels")
 
 
 def flag_effects(found: Sequence[Landscape]) -> pd.DataFrame:

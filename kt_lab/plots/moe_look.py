@@ -12,10 +12,11 @@ from matplotlib.ticker import FuncFormatter
 from kt_lab.plots.captions import counted, listed
 from kt_lab.plots.style import SMALL
 
+PAIR = "moe_weights_pair"  # both launches of the atomic weights together, no kernel
 _LOOKS = {  # label, colour (of seaborn's "colorblind"), marker
     "moe_weights_atomic": ("atomic: scales", "#0173B2", "o"),
     "moe_weights_cast": ("atomic: cast", "#56B4E9", "s"),
-    "moe_weights_pair": ("atomic pair", "#222222", "P"),
+    PAIR: ("atomic pair", "#222222", "P"),
     "moe_weights_reduction": ("reduction", "#D55E00", "D"),
     "moe_weights_colwise": ("weights colwise", "#CC78BC", "X"),
     "jagged_rowwise": ("jagged rowwise", "#029E73", "^"),
@@ -53,7 +54,8 @@ def shape(kernel: str, workload: str) -> str:
     if kernel.startswith("moe_weights") and len(extents) == 3:
         return f"E={extents[0]}, {extents[1]} x {extents[2]}"
     if kernel.startswith("jagged") and len(extents) == 5:
-        skew = {"3": ", skewed", "4": ", one expert"}.get(extents[3], "")
+        skew = {"1": ", equal", "3": ", skewed", "4": ", one expert", "5": ", half of them empty"}
+        skew = (skew | {"6": ", ragged"}).get(extents[3], "")
         turned = ", tokens first" if extents[4] == "2" else ""
         return f"{extents[0]} x {extents[1]}, {extents[2]} gr.{skew}{turned}"
     return " x ".join(extents)

@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 
 from kt_lab.plots.atlas import is_narrow_figure, set_log_axis
 from kt_lab.plots.captions import counted, listed
-from kt_lab.plots.moe_look import FAINT, label, look, row_axis, scope, shape
+from kt_lab.plots.moe_look import FAINT, PAIR, label, look, row_axis, scope, shape
 from kt_lab.plots.scales import set_ratio_axis
 from kt_lab.plots.style import INK, QUIET, SMALL, legend_above, new_figure
 from kt_lab.stats.tables import check_columns
@@ -62,13 +62,16 @@ def caption_references(table: pd.DataFrame) -> str:
     """Returns the caption of `plot_references`, from its data."""
     single, eager = table["over_single"], table["over_eager"]
     compiled = table["over_compiled"].dropna()
+    alone = table[table["kernel"] != PAIR]
+    pairs = counted(len(table) - len(alone), "pair")
+    sums = f" and {pairs}, the sum of both launches" if len(alone) < len(table) else ""
     also = (
         f", {compiled.min():.2f} to {compiled.max():.2f} over torch.compile of the same code"
         if len(compiled)
         else "; torch.compile is not recorded yet"
     )
     return (
-        f"The same picks beside different references, {scope(table)}: "
+        f"The same picks beside different references, {scope(alone)}{sums}: "
         f"{single.min():.2f} to {single.max():.2f} times as fast as the original config, "
         f"{eager.min():.1f} to {eager.max():.0f} times as fast as torch's eager code{also}. Picks "
         "read one visit and are judged by the other; bars are 95 % intervals from two visits and "

@@ -107,6 +107,10 @@ def test_a_result_is_small_and_its_totals_are_those_of_its_lines(result):
         gain = np.log1p(plain[f"{tuner}_true_gain"]).sum()
         oracle = np.log1p(plain["oracle_gain"]).sum()
         assert told["kept"] == pytest.approx(gain / oracle, rel=1e-2)
+        assert np.log1p(told["true_gain"]) * len(plain) == pytest.approx(gain, rel=1e-2)
+        held = plain.dropna(subset="naive_apparent_gain")  # for both: the naive one has no other
+        promised = np.log1p(held[f"{tuner}_apparent_gain"]).mean()
+        assert np.log1p(told["apparent_gain"]) == pytest.approx(promised, rel=1e-2)
         assert total[f"other_{tuner}"]["tunings"] == 4 * len(plain)
     labels = [row["lists"] for row in result["totals"]]
     assert {"16", "16, distinct", "24", "24, fenced", "24, fenced, distinct"} <= set(labels)
@@ -138,6 +142,25 @@ def test_what_one_family_wants_costs_another_and_a_duel_on_its_shape_prevents_it
     assert (away["guarded_worst"] <= away["loss_worst"] + 1e-9).all()
     own = table[table["tuned"] == table["ran"]]
     assert (own["loss_worst"] < 0.01).all()
+
+
+def test_a_tuner_that_keeps_nothing_of_a_gain_misses_its_target():
+    found = {"regressions": 0, "kept": 0.0, "agreement": 1.0}
+    total = {"guarded": found, "timing_ratio": {"geomean": 0.1}}
+    assert [*tuners._targets(total).values()] == [True, False, True, True]
+    total["guarded"]["kept"] = None  # there was none to keep
+    assert all(tuners._targets(total).values())
+
+
+def test_some_shapes_do_not_take_the_place_of_all(data, monkeypatch):
+    monkeypatch.setenv("KT_LAB_DATA", str(data))
+    whole = data / "evidence" / "repeated.json"
+    given = parsed("--workloads", SHAPES[0], "--repeats", "1", "--workers", "1")
+    with pytest.raises(UsageError, match="need a file of their own, --out"):
+        tuners.run(argparse.Namespace(**vars(given), out=whole))
+    assert tuners.run(argparse.Namespace(**vars(given), out=data / "some.json"))["shapes"] == 1
+    with pytest.raises(UsageError, match="need --repeats >= 1, got 0"):
+        tuners.run(parsed("--repeats", "0"))
 
 
 def test_nothing_recorded_is_told(data, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 import kt_lab.kernels
 from kt_lab.errors import UsageError
-from kt_lab.kernels import get_kernel
+from kt_lab.kernels import get_kernel, workload_of_shape
 from kt_lab.kernels.moe_groups import (
     EQUAL,
     HEAVY,
@@ -58,6 +58,11 @@ def test_groups_are_data_and_keep_their_promises():
     assert _ends(150, 1, 4, RAGGED) == (30, 94, 129, 150)
     with pytest.raises(UsageError, match="SKEW must be one of 1, 2"):
         _ends(16, 1, 2, 99)
+    with pytest.raises(UsageError, match="LAYOUT must be 1 or 2, got LAYOUT=7"):
+        get_kernel("jagged_colwise").space(workload_of_shape("jagged_colwise/96x40x4x1x7"))
+    odd = Workload("moe_weights_cast", "x", {"E": 1, "N": 64, "K": 64, "ROUND": 3}, "bfloat16")
+    with pytest.raises(UsageError, match="ROUND must be 1 or 2, or absent, got ROUND=3"):
+        get_kernel("moe_weights_cast").space(odd)
 
 
 @pytest.mark.parametrize("skew", SKEWS)

@@ -23,6 +23,7 @@ from kt_lab.moe_study import (
     tunings,
 )
 from kt_lab.moe_study.picks import judged_draws, picks, ratio
+from kt_lab.plots import moe_references
 from kt_lab.stats.keyed import compare_keys, key_values
 from tests.moe_landscapes import latency_us
 from tests.moe_study.conftest import BYTES_PER_US, SHAPES
@@ -248,6 +249,10 @@ def test_references_are_told_apart_and_compiled_ones_appear_when_stored(recorded
     assert table["compiled_us"].isna().all()
     pair = table[table["kernel"] == speedups.PAIR].iloc[0]
     assert pair["eager_us"] == 2000, "of both launches"
+    pairs = int((table["kernel"] == speedups.PAIR).sum())
+    told = moe_references.caption_references(table)
+    assert f"{len(table) - pairs} workloads of " in told
+    assert f" and {pairs} pair" in told
     assert pair["over_eager"] == pytest.approx(2000 / pair["expanded_us"])
     folder = data / "evidence"
     folder.mkdir(exist_ok=True)
@@ -256,6 +261,16 @@ def test_references_are_told_apart_and_compiled_ones_appear_when_stored(recorded
     table = speedups.references(recorded_here).set_index(["kernel", "workload"])
     assert table.loc[(recorded.REDUCTION, "1x8192x5120"), "compiled_us"] == 500
     assert table["compiled_us"].notna().sum() == 1
+
+
+def test_what_a_part_of_the_study_lacks_is_told(recorded_here):
+    part = [x for x in recorded_here if x.kernel == recorded.TRANSPOSE]
+    for table in (speedups.references, sharing.compared_keys, traffic.reach, fences.fence_costs):
+        with pytest.raises(UsageError, match="needs landscapes of"):
+            table(part)
+    jagged = [x for x in recorded_here if x.kernel == recorded.ROWWISE]
+    verdicts = claims.claims(jagged, tunings.tunings(shapes=SHAPES[:2], repeats=1, workers=1))
+    assert "not recorded" in set(verdicts["verdict"])
 
 
 # -- traffic --------------------------------------------------------------------------------------
