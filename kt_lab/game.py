@@ -34,6 +34,7 @@ from kt_lab.programs.schedule import (
     replay,
     schedule_text,
 )
+from kt_lab.programs.surgery import canonical
 from kt_lab.programs.text import to_text
 
 try:
@@ -93,7 +94,7 @@ class ProgramGame(gymnasium.Env):
         """Takes the start program; nothing is measured before the first `reset`.
 
         Args:
-            program: The start program, legal and in canonical form.
+            program: The start program, legal.
             latency_us: Measures a program in microseconds; None or inf: it failed. Asked once for
                 every program (by its text).
             steps: Actions of an episode at most; it is then truncated.
@@ -110,6 +111,7 @@ class ProgramGame(gymnasium.Env):
                 raise UsageError(f"{name} must be >= 1, got {name}={value}")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UsageError(f"render_mode must be None or 'ansi', got {render_mode!r}")
+        program = canonical(program)
         self._start, self._measure, self.render_mode = program, latency_us, render_mode
         self._steps, self._budget, self._exact_only = steps, evaluations, exact_only
         self._known: dict[str, float] = {}  # microseconds by text; inf: failed

@@ -45,12 +45,18 @@ def test_runs_whose_seconds_end_before_a_trial_does_count_as_failures():
     ratio = stats.latency_ratios(runs, reference="pattern").set_index(["scope", "searcher"])
     row = ratio.loc[("geomean", "random")]
     assert (row["n_runs"], row["n_success"], row["estimate"]) == (12, 12 - len(late), np.inf)
+    assert budget_of(runs) == "200 trials or 0.8 machine seconds"
+    runs.attrs.clear()  # as of tables from elsewhere
     assert budget_of(runs) == "unknown: no run spent more than 1 trial"
 
 
 def test_a_budget_is_told_where_most_runs_spent_the_same():
     shared = compare(["random", "pattern"], ["softmax/4096x640"], seeds=2, trials=30)
     assert budget_of(shared) == "30 trials"
+    shared.attrs["budget"] = "500 trials"  # which the space did not have
+    assert budget_of(shared[shared["seed"] >= 0]) == "500 trials"
     own = compare(["pattern"], ["softmax/4096x640"], seeds=2, trials=100_000)
+    assert budget_of(own) == "100,000 trials"
+    own.attrs.clear()
     most = own.groupby("seed")["first"].sum().max()
     assert budget_of(own) == f"unknown: no run spent more than {most:,} trials"

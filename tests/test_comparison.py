@@ -13,6 +13,7 @@ from kt_lab.budget import Budget
 from kt_lab.cells import recorded
 from kt_lab.cli import main
 from kt_lab.commands import compare as compare_command
+from kt_lab.comparison.figures import evidence_of
 from kt_lab.errors import UsageError
 from kt_lab.experiment import Experiment
 from kt_lab.landscape import REFERENCE_GPU, landscapes
@@ -58,6 +59,18 @@ def test_a_budget_beyond_the_smallest_space_is_drawn_all_the_same():
     drawn = comparison.convergence_figure(runs)
     assert drawn.points["expected_random"]["draws"].max() == recorded(small, None).space.size
     assert "random search" in drawn.caption
+
+
+def test_a_budget_is_told_as_it_was_asked_for():
+    about = {"seeds": 1, "gpu": "h200"}
+    softmax = ["softmax/4096x640"]
+    timed = comparison.compare(["random"], softmax, trials=None, seconds=1.5, **about)
+    assert "budget 1.5 machine seconds)" in evidence_of(timed)
+    both = comparison.compare(["random"], softmax, trials=5, seconds=90.0, **about)
+    assert "budget 5 trials or 90 machine seconds)" in evidence_of(both)
+    for wrong in ({"searchers": "random"}, {"workloads": "softmax/4096x640"}):
+        with pytest.raises(UsageError, match="must be a list of"):
+            comparison.compare(**{"searchers": ["random"], "workloads": None} | wrong, trials=2)
 
 
 def test_names_are_stripped_and_hold_the_reference():

@@ -64,18 +64,28 @@ def recompute(
             f"{name}: the numbers of {equal} of {len(wanted)} figures and tables are equal"
         )
         for part, path in parts_of(name).items():
-            found = replay_runs(path, count=replays, seed=seed)
-            wrong, excused = apart(found)
-            told += [f"{part}: {run} differs in {', '.join(found[run])}" for run in wrong]
-            equal = len(found) - len(wrong) - len(excused)
-            told.append(f"{part}: {equal} of {len(found)} replayed runs are equal")
-            if excused:
-                told.append(
-                    f"{part}: {len(excused)} runs of Optuna's searchers differ, as they may on "
-                    "another CPU"
-                )
-            good &= not wrong
+            said, fine = _replayed(part, path, count=replays, seed=seed)
+            told += said
+            good &= fine
     return told, good
+
+
+def _replayed(part: str, path: Path, *, count: int | None, seed: int) -> tuple[list[str], bool]:
+    """Replays runs of a stored table; returns what was found, and whether all is well."""
+    lacking: dict[str, str] = {}
+    found = replay_runs(path, count=count, seed=seed, left_out=lacking)
+    wrong, excused = apart(found)
+    told = [f"{part}: {run} differs in {', '.join(found[run])}" for run in wrong]
+    equal = len(found) - len(wrong) - len(excused)
+    told.append(f"{part}: {equal} of {len(found)} replayed runs are equal")
+    if excused:
+        told.append(
+            f"{part}: {len(excused)} runs of Optuna's searchers differ, as they may on another CPU"
+        )
+    for searcher, why in sorted({(run.split()[1], why) for run, why in lacking.items()}):
+        told.append(f"{part}: runs of {searcher} were left out: {why}")
+    own = read_table(path)[1].get("sources", {})  # whose code is nowhere but where it was written
+    return told, not wrong and not any(run.split()[1] in own for run in lacking)
 
 
 def compare_tables(stored: Path, fresh: Path) -> list[str]:
@@ -103,13 +113,16 @@ def compare_tables(stored: Path, fresh: Path) -> list[str]:
     return problems
 
 
-def replay_runs(path: Path, *, count: int | None, seed: int = 0) -> dict[str, list[str]]:
+def replay_runs(
+    path: Path, *, count: int | None, seed: int = 0, left_out: dict[str, str] | None = None
+) -> dict[str, list[str]]:
     """Replays stored runs from their landscapes.
 
     Args:
         path: The stored table.
         count: How many, chosen at random; None: all.
         seed: Chooses them.
+        left_out: Gets the runs whose searcher cannot be imported here, and why.
 
     Returns:
         Per run, as "workload searcher lanes=L seed=S", the columns that came out different; the
@@ -130,8 +143,8 @@ def replay_runs(path: Path, *, count: int | None, seed: int = 0) -> dict[str, li
         name = f"{cell.workload} {cell.searcher} lanes={cell.lanes} seed={cell.seed}"
         try:
             found[name] = compare_cell(runs, cell)
-        except ImportError:  # a peer's package, which only its own runs need
-            continue
+        except ImportError as error:  # a peer's package, or a module of somebody's own
+            (left_out if left_out is not None else {})[name] = str(error)
     return found
 
 

@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=KNOWLEDGE,
         default="nothing",
         help="start from what is recorded of the kernel's other shapes, or also from the stored "
-        "runs at the shapes nearest; scout makes most of it",
+        "runs at the shapes nearest; scout makes most of it, random, tpe, optuna and "
+        "coordinate_descent make nothing of it",
     )
     parser.add_argument("--finalists", type=int, default=FINALISTS)
     add_gpu(parser)

@@ -279,10 +279,13 @@ def _unknown(name: str, known: Mapping[str, Any]) -> None:
 
 
 def budget_of(runs: pd.DataFrame) -> str:
-    """Returns the budget of the runs in words: the trials at which most of them ended.
+    """Returns the budget of the runs in words, as it was asked for or by the trials most had.
 
-    Where they ended at different numbers, seconds ran out, or searchers were done before.
+    What was asked for is in `runs.attrs["budget"]`, where it is known. Where runs ended at
+    different numbers, seconds ran out, or searchers were done before.
     """
+    if asked := runs.attrs.get("budget"):
+        return asked
     spent = runs.groupby(list(RUN), observed=True)["first"].sum()
     most = counted(int(spent.max()), "trial")
     full = (spent == spent.max()).sum()

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from kt_lab.budget import Budget
+from kt_lab.comparison.words import asked_words
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.experiment import Experiment, load_runs, process_pool
 from kt_lab.landscape import data_directory, landscapes, load_landscape
@@ -40,6 +41,8 @@ def names_of(text: str, *, reference: str | None = None) -> list[str]:
 def rows_of(names: Sequence[str]) -> dict[str, Any]:
     """Returns what runs under each name: a row of the field, a searcher or a peer."""
     known = {name: name for name in (*searchers(), *PEERS)} | FIELD
+    if isinstance(names, str):
+        raise UsageError(f"searchers must be a list of names, got {names!r}; give [{names!r}]")
     for name in names:
         if name not in known:
             raise UnknownName("searcher", name, known)
@@ -52,6 +55,8 @@ def find_workloads(names: Sequence[str] | None, *, gpu: str | None) -> list[str]
     Without `gpu`, a workload that several GPUs recorded is the one of REFERENCE_GPU, as in
     `load_landscape`; runs on another GPU name it, or its files.
     """
+    if isinstance(names, str):
+        raise UsageError(f"workloads must be a list of keys, got {names!r}; give [{names!r}]")
     shipped = [each for each in landscapes() if gpu in (None, each.gpu)]
     keys = [each.workload for each in shipped]
     found: list[str] = []
@@ -127,9 +132,12 @@ def compare(
     experiment = request(searchers, workloads, **about)
     how = {"directory": directory, "on_progress": on_progress}
     if workers == 1:
-        return experiment.run(**how)
-    with process_pool(workers) as pool:
-        return experiment.run(executor=pool, **how)
+        runs = experiment.run(**how)
+    else:
+        with process_pool(workers) as pool:
+            runs = experiment.run(executor=pool, **how)
+    runs.attrs["budget"] = asked_words(experiment.budget.trials, experiment.budget.seconds)
+    return runs
 
 
 def stored_runs() -> dict[str, Path]:

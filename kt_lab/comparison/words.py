@@ -3,9 +3,16 @@
 import pandas as pd
 
 from kt_lab import plots
-from kt_lab.plots.captions import limits
+from kt_lab.plots.captions import counted, limits
 from kt_lab.plots.forest import budget_words
 from kt_lab.plots.significance import LEVEL
+
+
+def asked_words(trials: int | None, seconds: float | None) -> str:
+    """Returns a budget as captions tell it: "200 trials", "4 machine seconds", or both."""
+    told = [counted(trials, "trial")] if trials is not None else []
+    told += [f"{seconds:g} machine seconds"] if seconds is not None else []
+    return " or ".join(told)
 
 
 def display_table(table: pd.DataFrame) -> pd.DataFrame:

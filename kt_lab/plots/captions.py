@@ -6,6 +6,8 @@ import pandas as pd
 
 from kt_lab.plots.style import searcher_style
 
+JUDGED = "judged on a visit that the searcher did not see, where more than one was recorded"
+
 
 def counted(count: int, noun: str) -> str:
     """Returns "1 kernel", "12 kernels"."""

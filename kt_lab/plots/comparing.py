@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from kt_lab.plots.captions import (
+    JUDGED,
     ended_words,
     evidence,
     fewer_words,
@@ -92,8 +93,8 @@ def caption_incumbents(bands: pd.DataFrame, *, band: str = "iqr", budget: str = 
         "none": "no band",
     }[band]
     return (
-        f"Latency of the incumbent {unit} against {axis} for {names}, judged on a visit that the "
-        f"searcher did not see. Line: median over seeds, {spread}; runs without an incumbent "
+        f"Latency of the incumbent {unit} against {axis} for {names}, {JUDGED}. "
+        f"Line: median over seeds, {spread}; runs without an incumbent "
         "count as infinitely slow, and a run that has ended keeps its last value"
         f"{ended_words(bands)}. {evidence(bands, budget=budget)}"
     )
@@ -113,8 +114,8 @@ def caption_target_ratios(tables: Mapping[str, pd.DataFrame], *, budget: str = "
     never = never_reached(target)
     return (
         f"Latency, wall-clock and time-to-target ratios to {reference_of(latency)}; lower is "
-        f"better. {evidence(latency, budget=budget)} Latency: of the final incumbent, judged on a "
-        "visit that the searcher did not see. Wall-clock: mean seconds (compiling, timing and "
+        f"better. {evidence(latency, budget=budget)} Latency: of the final incumbent, {JUDGED}"
+        ". Wall-clock: mean seconds (compiling, timing and "
         f"searching) until the run stopped. Time to target: expected {unit} until within "
         f"{float(target['within'].iloc[0]):.1%} of the optimum, unsuccessful runs included; "
         f"reached by {reached}; "

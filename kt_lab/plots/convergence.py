@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from kt_lab.errors import UsageError
-from kt_lab.plots.captions import ended_words, evidence, listed
+from kt_lab.plots.captions import JUDGED, ended_words, evidence, listed
 from kt_lab.plots.scales import set_ratio_axis
 from kt_lab.plots.style import INK, QUIET, legend_above, new_figure, searcher_style, style_order
 
@@ -228,7 +228,7 @@ def caption_convergence(
     grey = " Grey: random search, its exact mean over all orders." * exact
     return (
         f"Latency of the incumbent {unit} against trials (left) and {seconds} (right) for "
-        f"{names}, judged on a visit that the searcher did not see. {band}Runs without "
+        f"{names}, {JUDGED}. {band}Runs without "
         f"an incumbent count as infinitely slow, and a run that has ended keeps its last value"
         f"{ended}. {evidence(bands_trials, budget=budget)} Dashed: optimum; dotted: noise floor, "
         f"the best of one reading of every config.{grey}"

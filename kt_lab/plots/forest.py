@@ -7,10 +7,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kt_lab.plots.captions import counted, evidence, fewer_words, interval_words, reached_by
+from kt_lab.plots.captions import (
+    JUDGED,
+    counted,
+    evidence,
+    fewer_words,
+    interval_words,
+    listed,
+    reached_by,
+)
 from kt_lab.plots.ratios import MEASURES, check_ratios, reference_of
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
-from kt_lab.plots.style import INK, SMALL, is_narrow, new_figure, searcher_style
+from kt_lab.plots.style import INK, SMALL, is_narrow, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import UNITS, check_columns
 
 _ROW = 0.135  # inches
@@ -198,6 +206,16 @@ def _row(ax: Axes, row: Mapping, at: float) -> None:
             clip_on=False, zorder=4)  # fmt: skip
 
 
+def _lowest(panel: pd.DataFrame) -> str:
+    """Words who is lowest as it is printed; nothing where nobody found anything, or all are."""
+    printed = panel["estimate"].round(3)
+    names = panel.loc[printed == printed.min(), "searcher"].astype(str)
+    if not np.isfinite(printed.min()) or 1 < len(names) == len(panel):
+        return ""
+    told = listed(searcher_style(name).label for name in style_order(names))
+    return f"; {told} {'is' if len(names) == 1 else 'are'} lowest in the last panel"
+
+
 def caption_budgets(table: pd.DataFrame, *, evidence: str) -> str:
     """Returns the caption of `plot_budgets`, from its data.
 
@@ -207,11 +225,10 @@ def caption_budgets(table: pd.DataFrame, *, evidence: str) -> str:
     """
     none = table["budget"].isna()  # the end of a run, drawn last
     last = table[none if none.any() else table["budget"] == table["budget"].max()]
-    least = searcher_style(str(last.loc[last["estimate"].idxmin(), "searcher"])).label
     kind = {"spent_trials": "trials", "machine_s": "machine seconds", "elapsed_s": "seconds"}
     return (
         f"How far the incumbent is above the optimum at budgets of {kind[table['axis'].iloc[0]]}, "
-        f"judged on a visit that the searcher did not see; {least} is lowest in the last panel. "
+        f"{JUDGED}{_lowest(last)}. "
         f"{evidence} Dot: geomean over workloads of the geomeans over seeds; line: "
         f"{100 * float(table['confidence'].iloc[0]):g}% percentile bootstrap over kernels, their "
         "workloads and their seeds; tick: the same geomean of 90th percentiles over seeds. "
@@ -236,9 +253,9 @@ def caption_ratio_forest(
     return (
         f"Latency, wall-clock and convergence-time ratios to {reference} of "
         f"{latency['searcher'].nunique() - 1} searchers; lower is better. "
-        f"{evidence(latency, budget=budget)} Latency: of the final incumbent, judged on a visit "
-        "that the searcher did not see. Wall-clock: mean seconds (compiling, timing and "
-        "searching) until the run stopped. Convergence time: expected running time to within "
+        f"{evidence(latency, budget=budget)} Latency: of the final incumbent, {JUDGED}. "
+        "Wall-clock: mean seconds (compiling, timing and searching) until the run stopped. "
+        "Convergence time: expected running time to within "
         f"{100 * within:g}% of {reference}'s median final latency, unsuccessful runs included; "
         f"reached by {own}; {counted(endless, 'searcher')} never reached it on some workload, an "
         f"infinite ratio (open triangle, runs that reached it). {interval_words(wall_clock)} "

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
+from kt_lab.errors import UsageError
 from kt_lab.plots.atlas import (
     COLORS,
     DASHES,
@@ -17,6 +18,7 @@ from kt_lab.plots.atlas import (
     short,
     sources,
 )
+from kt_lab.plots.captions import listed
 from kt_lab.plots.style import INK, legend_above, new_figure
 from kt_lab.stats.tables import check_columns
 
@@ -31,6 +33,11 @@ def plot_kernel_roofline(points: pd.DataFrame) -> Figure:
         points: From `kt_lab.stats.atlas.under_the_roof`, of the landscapes of one kernel.
     """
     check_columns(points, (*_COLUMNS, "peak_flops_per_s"), what="points")
+    if not points["share"].notna().any():
+        raise UsageError(
+            "a roofline needs the bytes or the arithmetic of a kernel, and what its GPU can do; "
+            f"got landscapes that tell neither: {listed(points['workload'].astype(str).unique())}"
+        )
     gpus, rows = sorted(points["gpu"].astype(str).unique()), row_names(points)
     fig = new_figure()
     narrow = is_narrow_figure(fig)

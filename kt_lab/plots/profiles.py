@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from kt_lab.plots.captions import listed
+from kt_lab.plots.captions import JUDGED, listed
 from kt_lab.plots.scales import LOG_SPAN, set_ratio_axis
 from kt_lab.plots.style import is_narrow, legend_above, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import check_columns
@@ -124,7 +124,7 @@ def caption_profiles(
         "above the optimum, evenly spaced in ratio) reached by then; a curve ends at what its "
         "runs reach, nothing is restarted. Right: performance profile, the share of "
         f"{int(profile['n_workloads'].iloc[0])} workloads on which a searcher's final latency is "
-        "within a factor of the best searcher's. Every workload weighs the same; judged on a "
-        "visit that the searcher did not see. Costs are on a logarithmic axis; no intervals are "
+        "within a factor of the best searcher's. Every workload weighs the same; "
+        f"{JUDGED}. Costs are on a logarithmic axis; no intervals are "
         "drawn."
     )

@@ -11,7 +11,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from kt_lab.errors import UsageError
-from kt_lab.plots.captions import evidence, fewer_words, interval_words, listed, reached_by
+from kt_lab.plots.captions import (
+    JUDGED,
+    evidence,
+    fewer_words,
+    interval_words,
+    listed,
+    reached_by,
+)
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import INK, SMALL, legend_above, new_figure, searcher_style, style_order
 
@@ -293,7 +300,7 @@ def caption_ratio_bars(
     return (
         f"Latency, wall-clock and convergence-time ratios of {names} to {reference}; lower is "
         f"better. {evidence(latency, budget=budget)} Latency: geometric mean over seeds of the "
-        "final incumbent, judged on a visit that the searcher did not see. Wall-clock: mean "
+        f"final incumbent, {JUDGED}. Wall-clock: mean "
         "seconds (compiling, timing and searching) until the run stopped. Convergence time: "
         f"expected running time to within {100 * within:g}% of {reference}'s median final "
         f"latency, unsuccessful runs included; reached by {reached}. {interval_words(wall_clock)} "

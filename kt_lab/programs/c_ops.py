@@ -127,7 +127,8 @@ class Statements:
 
     def _expr(self, expr: Expr, dtype: str, place: Place, rank: int = 0) -> str:
         if isinstance(expr, Ref):
-            return self._ref(expr, place)
+            text = self._ref(expr, place)  # whose product with another f32 would be one
+            return f"(double){text}" if (dtype, self.dtype(expr)) == ("f64", "f32") else text
         if isinstance(expr, Const):
             return c_number(expr.value, dtype)
         if isinstance(expr, Call):

@@ -47,11 +47,13 @@ from kt_lab.programs.c_text import (
     c_parameter,
 )
 from kt_lab.programs.ir import IDENTITIES, Address, Buffer, Node, Op, Program, Ref, Scope
+from kt_lab.programs.surgery import walk
 from kt_lab.programs.text import to_text
 
 ALIGNMENT = 64  # bytes, of every parameter and local array
 STACK_BYTES = 1 << 20  # of all local variables: a thread's stack has a few MiB at most
 _COMBINED = {"+=": "+", "max=": "max", "min=": "min"}
+_COUNTED, _UNROLLED = 2**31 - 1, 65_534
 _CHUNKS = 128  # vectors that a vector scope may be unrolled to
 
 
@@ -66,8 +68,12 @@ def emit_c(program: Program, *, name: str | None = None) -> str:
         name: For NAME; None: the program's own.
 
     Raises:
-        ProgramError: Its stack and reg temporaries are larger than STACK_BYTES together.
+        ProgramError: Its stack and reg temporaries are larger than STACK_BYTES together, or a
+            scope has more iterations than an int counts.
     """
+    longest = max((n.extent for _, n in walk(program) if isinstance(n, Scope)), default=0)
+    if longest > _COUNTED:
+        raise ProgramError(f"a scope has at most {_COUNTED} iterations in C, got {longest}")
     return _Emitter(program, f"kt_{name or program.name}").text()
 
 
@@ -133,7 +139,7 @@ class _Emitter:
                 yield from self._vector_scope(node, here, place)
             else:
                 if node.mark.startswith("u") and node.extent > 1:
-                    yield f"{place.tab}#pragma GCC unroll {node.mark[1:] or node.extent}"
+                    yield f"{place.tab}#pragma GCC unroll {_unrolled(node)}"
                 yield from self._loop(node, here, place)
 
     def _loop(self, scope: Scope, address: Address, place: Place) -> Iterator[str]:
@@ -249,6 +255,11 @@ class _Emitter:
             line = f"kt_line_{target.buffer}"
             yield f"{inner.tab}KT_STREAM(&{c_name(target.buffer)}[{at}], {line});"
         yield f"{tab}}}"
+
+
+def _unrolled(scope: Scope) -> int:
+    """Returns how often a scope is unrolled: gcc takes no more."""
+    return min(int(scope.mark[1:] or scope.extent), _UNROLLED)
 
 
 def _pragma(extent: int, place: Place, clause: str = "") -> str:

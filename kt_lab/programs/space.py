@@ -25,6 +25,7 @@ from kt_lab.programs.encoders import DEFAULT, get_encoder
 from kt_lab.programs.ir import Program
 from kt_lab.programs.moves import KINDS, Move
 from kt_lab.programs.schedule import apply_move, parse_schedule, schedule_text
+from kt_lab.programs.surgery import canonical
 from kt_lab.programs.text import to_text
 from kt_lab.trial import Config
 
@@ -67,6 +68,7 @@ class ScheduleSpace:
         """
         if longest < 1:
             raise UsageError(f"longest must be >= 1 moves, got {longest}")
+        program = canonical(program)
         self.program, self.longest, self.exact_only = program, longest, exact_only
         self.default = Config(schedule="")
         self.encoder = encoder

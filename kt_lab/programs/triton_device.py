@@ -19,6 +19,8 @@ _TORCH: dict[str, Callable] = {
     "add_relu": lambda x, y: torch.relu(x + y),
     "bias_gelu": lambda x, b: _nn.gelu(x + b),
     "row_sum": lambda x: x.sum(1),
+    "matmul": torch.mm,
+    "linear_relu": lambda x, w, b: torch.relu(_nn.linear(x, w, b)),
     "softmax": lambda x: torch.softmax(x, 1),
     "attention_scores": lambda x, mask: torch.softmax(torch.add(mask, x, alpha=0.125), -1),
     "layer_norm": lambda x, g, b: _nn.layer_norm(x, g.shape, g, b, _EPS),

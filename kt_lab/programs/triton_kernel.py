@@ -49,7 +49,15 @@ def triton_kernel(
     Raises:
         ProgramError: A schedule does not lower, or none was found.
     """
-    operator = get_operator(operator) if isinstance(operator, str) else operator
+    name = operator if isinstance(operator, str) else operator.name
+    if (known := get_operator(name)) is not operator and not isinstance(operator, str):
+        raise ProgramError(
+            f"the operator of a kernel must be the registered one, which its device half asks for "
+            f"by name; got another {name}"
+        )
+    operator = known
+    if odd := [each for each in schedules or () if not each.isidentifier()]:
+        raise ProgramError(f"a schedule's name must be an identifier, got {', '.join(odd)}")
     start = operator.program(workload.extents)
     schedules = triton_schedules(start) if schedules is None else schedules
     if not schedules:

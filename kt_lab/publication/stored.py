@@ -11,6 +11,7 @@ from pandas.api.types import union_categoricals
 
 from kt_lab.cells import CATEGORIES
 from kt_lab.comparison import landscapes_of
+from kt_lab.comparison.words import asked_words
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.experiment import load_runs
 from kt_lab.landscape import Landscape, data_directory, landscapes
@@ -138,6 +139,9 @@ def read_study(
     if lanes not in known:
         raise UsageError(f"lanes must be one of the study's {known}, got {lanes}")
     runs = runs[runs["lanes"] == lanes].reset_index(drop=True)
+    asked = {asked_words(**facts["budget"]) for facts in tables.values()}
+    if len(asked) == 1:
+        runs.attrs["budget"] = asked.pop()
     # Keys may be files of landscapes elsewhere: those come with no shipped manifest.
     shipped = {(e.gpu, e.workload) for e in landscapes()}
     cells = set(runs[["gpu", "workload"]].drop_duplicates().itertuples(index=False, name=None))

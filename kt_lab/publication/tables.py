@@ -9,7 +9,7 @@ import pandas as pd
 from kt_lab import comparison, study
 from kt_lab.comparison.figures import evidence_of
 from kt_lab.comparison.words import limits_of
-from kt_lab.plots.captions import interval_words, listed
+from kt_lab.plots.captions import JUDGED, interval_words, listed
 from kt_lab.plots.forest import budget_words
 from kt_lab.plots.style import searcher_style
 from kt_lab.plots.tables import Column, PaperTable, numbers, words
@@ -18,6 +18,7 @@ from kt_lab.stats.tables import UNITS
 
 _WITHIN = (0.05, 0.01)
 _SHOWN = 6  # searchers whose microseconds are told
+_SHAPE = ["kernel", "workload"]
 _POWER = 0.8
 _KIND = {"spent_trials": "trials", "elapsed_s": "seconds"}
 
@@ -76,8 +77,8 @@ def _quality(stored: StoredStudy, table: pd.DataFrame, axis: str) -> PaperTable:
     ]  # fmt: skip
     caption = (
         f"Latency of the incumbent over the optimum at budgets of {_KIND[axis]}, and over "
-        f"{searcher_style(stored.reference).label} at the last of them, judged on a visit that "
-        f"the searcher did not see; the lowest in bold. {evidence_of(stored.runs)} "
+        f"{searcher_style(stored.reference).label} at the last of them, {JUDGED}; "
+        f"the lowest in bold. {evidence_of(stored.runs)} "
         f"{interval_words(last)} worst: geomean over workloads of the worst seed. p: signed-rank "
         f"tests over workloads. best: probability of being best. {limits_of(shown)}"
     )
@@ -107,7 +108,7 @@ def _latencies(stored: StoredStudy, table: pd.DataFrame) -> PaperTable:
         "Latencies per workload: moving every byte once at the measured copy speed, the vendor's "
         "path, the kernel's default config, the best recorded config, by how much the best of "
         "one reading of every config is above it, and medians over seeds of the final "
-        "incumbents, judged on a visit that the searcher did not see; the lowest in bold. As that "
+        f"incumbents, {JUDGED}; the lowest in bold. As that "
         "is one visit, a median can lie below the optimum, which is of all visits pooled. "
         f"{evidence_of(runs)}"
     )
@@ -170,6 +171,12 @@ def _power(stored: StoredStudy, _: pd.DataFrame | None) -> PaperTable:
     if "needed" not in data:
         data = data.assign(claim=None, vary=None, power=np.nan, needed=np.nan)
         data = data.assign(**{f"{name}_sd": np.nan for name in ("kernel", "workload", "seed")})
+    kernels, shapes = (len(stored.runs[k].drop_duplicates()) for k in (["kernel"], _SHAPE))
+    if kernels == 1:  # nothing tells how kernels differ
+        data["kernel_sd"] = np.nan
+        data["needed"] = data["needed"].where(data["claim"] != "kernels")
+    if shapes == kernels:  # nor shapes of one
+        data["workload_sd"] = np.nan
     names = list(dict.fromkeys(data["searcher"]))
     each = data.drop_duplicates("searcher").set_index("searcher").loc[names]
     columns = [words("searcher", _labels(names))]

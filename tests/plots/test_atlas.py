@@ -214,6 +214,8 @@ def test_the_roofline_of_a_kernel_tells_best_default_and_vendor(drawn):
     with plots.paper("icml", columns=2):
         plot_kernel_roofline(blind)
     assert "its peak is not known" in caption_kernel_roofline(blind)
+    with pytest.raises(UsageError, match="landscapes that tell neither"):
+        plot_kernel_roofline(blind.assign(share=np.nan))
 
 
 def test_one_landscape_alone_can_be_drawn(found):

@@ -57,6 +57,11 @@ def test_the_caption_names_who_is_lowest_in_the_last_panel():
     timed = budgets(budget=[1.0] * 3 + [2.0] * 3, estimate=[1.2, 1.001, 1.3, 1.03, 1.02, 1.01])
     assert "; TPE (Optuna) is lowest in the last panel" in plots.caption_budgets(timed, **rest)
     assert "99.9% percentile" in plots.caption_budgets(timed.assign(confidence=0.999), **rest)
+    tied = budgets(budget=[1.0] * 3 + [2.0] * 3, estimate=[1.2, 1.1, 1.3, 1.01, 1.0102, 1.02])
+    assert " are lowest in the last panel" in plots.caption_budgets(tied, **rest)
+    for same in (1.0, np.inf):
+        nobody = tied.assign(estimate=[1.2, 1.1, 1.3, same, same, same])
+        assert "lowest" not in plots.caption_budgets(nobody, **rest)
 
 
 def test_what_a_budget_axis_cannot_hold_ends_at_its_edges():

@@ -12,6 +12,7 @@ import pytest
 from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.emit_c import emit_c, parameters, signature
 from kt_lab.programs.operators import CASES, error, operators
+from kt_lab.programs.schedule import replay
 from kt_lab.programs.text import parse, to_text
 from kt_lab.runners.c import Bench, find_toolchain, run_program
 from tests.programs.written import same_as_interpreted, written
@@ -315,6 +316,30 @@ def test_the_function_takes_the_buffers_that_are_not_local():
     assert "void kt_rows(const float *restrict x, float *restrict z)" in emit_c(
         parse(FUSED), name="rows"
     )
+
+
+def test_what_an_operation_in_double_reads_in_single_is_widened_first(bench):
+    text = (
+        "kernel k\nin x f32 [4]\ntmp t f64 [4] heap\nout z f64 [4]\n---\n"
+        "4\n| t[{0}] = x[{0}]\n4\n| z[{0}] = t[{0}] * t[{0}]\n"
+    )
+    x = {"x": np.array([1e30, 1 / 3, 3e-30, 2], np.float32)}
+    wide = x["x"].astype(np.float64) ** 2
+    start = parse(text)
+    for program in (start, replay(start, "inline 0.0")):  # a legal move, which changed the result
+        np.testing.assert_allclose(run_program(program, x, bench=bench)["z"], wide, rtol=1e-12)
+    body = "s[0] = 0\n4\n| s[0] += x[{0}] * x[{0}]\n"
+    dot = parse(f"kernel k\nin x f32 [4]\nout s f64 [1]\n---\n{body}")
+    np.testing.assert_allclose(run_program(dot, x, bench=bench)["s"], [wide.sum()], rtol=1e-12)
+
+
+def test_scopes_are_as_long_as_an_int_counts_and_unrolled_as_gcc_takes():
+    long = "kernel k\nin x f32 [1]\nout z f32 [1]\n---\nz[0] = 0\n{0}\n| z[0] += x[0]\n"
+    with pytest.raises(ProgramError, match="at most 2147483647 iterations in C, got 3000000000"):
+        emit_c(parse(long.replace("{0}", "3000000000")))
+    assert "i0 < 2147483647" in emit_c(parse(long.replace("{0}", "2147483647")))
+    for mark in ("70000:u", "8:u70000"):
+        assert "#pragma GCC unroll 65534" in emit_c(parse(long.replace("{0}", mark)))
 
 
 def test_locals_that_no_stack_holds_are_refused():

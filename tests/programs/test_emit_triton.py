@@ -4,16 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kt_lab.errors import ProgramError
+from kt_lab.errors import ProgramError, UnknownName
 from kt_lab.inspect import inspect_space
 from kt_lab.kernels import subject
+from kt_lab.programs import triton_device
 from kt_lab.programs.emit_triton import emit_triton
-from kt_lab.programs.operators import get_operator
+from kt_lab.programs.operators import get_operator, operators
 from kt_lab.programs.schedule import parse_schedule, replay, schedule_text
 from kt_lab.programs.text import parse
 from kt_lab.programs.triton_kernel import triton_kernel
@@ -242,6 +244,19 @@ def test_the_source_is_named_by_the_programs(tmp_path):
     assert other.device != first.device
     with pytest.raises(ProgramError, match="outermost scope"):
         triton_kernel("softmax", workload, folder=tmp_path, schedules={"start": ""})
+    with pytest.raises(ProgramError, match="must be an identifier, got my-best"):
+        triton_kernel("softmax", workload, folder=tmp_path, schedules={"my-best": recomputed})
+    with pytest.raises(ProgramError, match="must be the registered one"):
+        triton_kernel(replace(get_operator("softmax")), workload, folder=tmp_path)
+    own = replace(get_operator("softmax"), name="my_softmax")
+    with pytest.raises(UnknownName, match="'my_softmax'"):
+        triton_kernel(own, workload, folder=tmp_path)
+
+
+def test_every_operator_that_lowers_has_a_baseline():
+    lowering = [o.name for o in operators() if triton_schedules(o.program(o.tiny))]
+    assert "matmul" in lowering
+    assert set(lowering) <= set(triton_device._TORCH)
 
 
 @pytest.mark.parametrize("operator", SHAPES)

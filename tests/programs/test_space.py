@@ -13,7 +13,7 @@ from kt_lab.programs.moves import KINDS
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.schedule import legal_moves, parse_schedule, replay, schedule_text
 from kt_lab.programs.space import ScheduleSpace
-from kt_lab.programs.text import to_text
+from kt_lab.programs.text import parse, to_text
 from kt_lab.search import get_searcher, make_searcher
 from kt_lab.search.conformance import CHECKS, check_searcher
 from kt_lab.trial import Config, Measurement, Trial
@@ -70,6 +70,16 @@ def test_neighbours_are_all_programs_one_move_away_each_once(name):
             assert set(texts) <= reached | undone
     for near in space.neighbours(space.default):
         assert space.default in space.neighbours(near)
+
+
+def test_a_program_whose_temporaries_have_names_of_their_own_is_tuned_as_its_canonical_form():
+    body = "4\n| 6\n| | {t}[{0},{1}] = x[{0},{1}]\n4\n| 6\n| | z[{0},{1}] = {t}[{0},{1}] * 2\n"
+    head = "kernel k\nin x f32 [4,6]\ntmp {t} f32 [4,6] heap\nout z f32 [4,6]\n---\n"
+    texts = [(head + body).replace("{t}", name) for name in ("t5", "t0")]
+    own, plain = (ScheduleSpace(parse(text)) for text in texts)
+    assert own.fingerprint == plain.fingerprint
+    assert own.neighbours(own.default) == plain.neighbours(plain.default)
+    assert any("merge_dim t0" in each["schedule"] for each in own.neighbours(own.default))
 
 
 def test_one_program_on_several_ways_has_one_key():

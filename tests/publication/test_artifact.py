@@ -1,6 +1,7 @@
 """An artifact is unpacked elsewhere, recomputes its numbers, and tells what was changed in it."""
 
 import hashlib
+import importlib
 import json
 import os
 import subprocess
@@ -11,9 +12,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from kt_lab.artifact import bundle, compare_tables
+from kt_lab.artifact import bundle, compare_tables, replay_runs
+from kt_lab.budget import Budget
+from kt_lab.capture.searcher import searcher_class
 from kt_lab.cli import main
 from kt_lab.errors import UnknownName, UsageError
+from kt_lab.experiment import Experiment
 
 NAMES = ["quality_at_trials", "ratios", "table_trials"]
 
@@ -69,6 +73,27 @@ def test_an_unpacked_artifact_recomputes_its_numbers(unpacked):
     status, said = recompute(unpacked, "--replay", "0", "--only", "table_trails")
     assert status != 0
     assert "table_trails" in said
+
+
+def test_runs_of_a_searcher_that_is_not_here_are_told(tmp_path, monkeypatch):
+    module = tmp_path / "walkmod.py"
+    words = "from kt_lab.search.random import RandomSearch\n\n\nclass Walk(RandomSearch):\n"
+    module.write_text(f'{words}    """My own."""\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    walk = importlib.import_module("walkmod").Walk
+    searchers = {"random": "random", "walk": walk}
+    own = Experiment("own", ["softmax/4096x640"], searchers, 1, Budget(trials=5), gpu="h200")
+    own.run(directory=tmp_path / "runs")
+    sys.modules.pop("walkmod")
+    module.unlink()
+    searcher_class.cache_clear()
+    importlib.invalidate_caches()
+    lacking = {}
+    found = replay_runs(tmp_path / "runs" / "own.parquet", count=None, left_out=lacking)
+    assert [*found.values()] == [[]]
+    ((run, why),) = lacking.items()
+    assert " walk " in run
+    assert "walkmod" in why
 
 
 def test_it_holds_all_that_an_evaluator_needs(unpacked):

@@ -90,6 +90,17 @@ def test_a_reading_is_of_the_c_that_was_written(monkeypatch, tmp_path):
     assert compiled == [1, 0, 1]
 
 
+def test_a_reading_is_of_what_its_outputs_were_checked_by(tmp_path):
+    wrong = replace(OPERATOR, reference=lambda x: {"z": 2 * OPERATOR.reference(x)["z"]})
+    for order in ((wrong, OPERATOR), (OPERATOR, wrong)):
+        cache = tmp_path / f"{order[0] is wrong}.sqlite"
+        for operator in (*order, *order):
+            with CRunner(WORKLOAD, operator=operator, protocol=QUICK, cache=cache) as found:
+                (measurement,) = ask(found, Proposal(0, EMPTY))
+            assert measurement.status == ("wrong_result" if operator is wrong else "ok")
+        assert measurement.info["cached"]
+
+
 def test_what_may_end_otherwise_next_time_is_not_kept(tmp_path):
     cache = Cache(tmp_path / "a" / "c.sqlite")
     cache.put("t", Measurement("timeout", error="no answer"))

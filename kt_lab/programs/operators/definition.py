@@ -9,7 +9,7 @@ import numpy as np
 
 from kt_lab.errors import UsageError
 from kt_lab.programs.ir import Binary, Call, Expr, Program
-from kt_lab.programs.surgery import extents_above, ops
+from kt_lab.programs.surgery import canonical, extents_above, ops
 from kt_lab.programs.text import parse
 from kt_lab.workload import Workload
 
@@ -64,7 +64,7 @@ class Operator:
             asked = ", ".join(self.tiny)
             raise UsageError(f"{self.name} has the extents {asked}, >= 1; got {dict(extents)}")
         derived = self.derived(extents) if self.derived else {}
-        return parse(Template(self.template).substitute(extents, **derived))
+        return canonical(parse(Template(self.template).substitute(extents, **derived)))
 
     def inputs(self, extents: Extents, *, case: str = "random", seed: int = 0) -> Arrays:
         """Returns float32 inputs.
