@@ -28,7 +28,8 @@ DTYPES = {"f32": 4, "f64": 8}  # bytes of an element
 PLACES = {"in": ("heap", "ahead"), "out": ("heap", "nt"), "tmp": ("heap", "stack", "reg")}
 UPDATES = ("=", "+=", "max=", "min=")
 OPERATORS = ("+", "-", "*", "/")
-# Arity of every function; select(c, a, b) is a where c > 0, b elsewhere.
+# Arity of every function; select(c, a, b) is a where c > 0, b elsewhere. Of max and min where an
+# operand is NaN, the interpreter has NaN and compiled code either operand: nothing checks it.
 FUNCTIONS = dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "neg"), 1)
 FUNCTIONS |= {"max": 2, "min": 2, "select": 3}
 # What a reduction starts from.

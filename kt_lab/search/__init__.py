@@ -63,7 +63,8 @@ def make_searcher(name: str, space, *, seed: int, budget=None, prior=None, **opt
         space: What the searcher chooses from.
         seed: Fixes every random choice; >= 0.
         budget: The run's Budget; a searcher may plan by it, the loop enforces it.
-        prior: What is known beforehand (Prior), or None.
+        prior: What is known beforehand (Prior), or None. `random`, `tpe`, `optuna` and
+            `coordinate_descent` make nothing of it.
         options: Fields of the searcher's `Options`.
 
     Raises:

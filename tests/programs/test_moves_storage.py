@@ -234,6 +234,15 @@ def test_a_panel_is_packed_contiguously():
     assert deviation(tiled, start) < 1e-12
 
 
+def test_a_pack_over_a_single_iteration_has_no_inverse():
+    body = "8\n| z[{0}] = 0\n1\n| 4\n| | 8\n| | | z[{2}] += x[{0},{2}]\n"
+    start = parse(f"kernel k\nin x f32 [1,8]\nout z f32 [8]\n---\n{body}")
+    move = Move.parse("pack 1 x")
+    packed = apply_move(start, move)
+    assert inverse(start, move) is None
+    assert to_text(apply_move(packed, Move.parse("unpack 1"))) != to_text(start)
+
+
 def test_nothing_is_packed_that_is_read_once():
     softmax = get_operator("softmax").program({"rows": 4, "cols": 6})
     packed = {m.arguments[0] for m in possible_moves(softmax, "pack")}

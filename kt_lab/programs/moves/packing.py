@@ -2,6 +2,9 @@
 
 The copy lies side by side in memory, may stay in a cache or on the stack, and takes any layout
 that `split_dim` and `swap_dims` give it: so a panel of a matrix becomes contiguous.
+
+A pack has no inverse where an iterator of one iteration runs over its source: dropping the copy
+writes the number that the iterator is.
 """
 
 import math
@@ -153,6 +156,12 @@ def _repacking(program: Program, move: Move) -> Move | None:
     return None
 
 
+def _dropping(program: Program, move: Move) -> Move | None:
+    """Returns the move that drops the copy again, None where that does not give the same text."""
+    back = Move("unpack", move.at)
+    return back if _unpack(_pack(program, move), back) == program else None
+
+
 PACK = Kind(
     "pack",
     "Copies what a nest reads of a buffer into a temporary in front of it.",
@@ -168,7 +177,7 @@ PACK = Kind(
     ),
     _find_packs,
     _pack,
-    lambda _, move: Move("unpack", move.at),
+    _dropping,
 )
 UNPACK = Kind(
     "unpack",
