@@ -49,13 +49,7 @@ def triton_kernel(
     Raises:
         ProgramError: A schedule does not lower, or none was found.
     """
-    name = operator if isinstance(operator, str) else operator.name
-    if (known := get_operator(name)) is not operator and not isinstance(operator, str):
-        raise ProgramError(
-            f"the operator of a kernel must be the registered one, which its device half asks for "
-            f"by name; got another {name}"
-        )
-    operator = known
+    operator = _registered(operator)
     if odd := [each for each in schedules or () if not each.isidentifier()]:
         raise ProgramError(f"a schedule's name must be an identifier, got {', '.join(odd)}")
     start = operator.program(workload.extents)
@@ -87,6 +81,17 @@ def triton_kernel(
         atol=tolerance * operator.magnitude(workload.extents),
         device=str(path),
     )
+
+
+def _registered(operator: Operator | str) -> Operator:
+    """Returns the operator that a device half finds by its name."""
+    known = get_operator(operator if isinstance(operator, str) else operator.name)
+    if not isinstance(operator, str) and operator is not known:
+        raise ProgramError(
+            "the operator of a kernel must be the registered one, which its device half asks for "
+            f"by name; got another {operator.name}"
+        )
+    return known
 
 
 def launch_space(_: Workload, *, variants: Mapping[str, Lowered]) -> ParameterSpace:
