@@ -45,6 +45,7 @@ def block(directory: Path | None = None) -> str:
     """
     names = ("cold", "cold-unseen", "warm_live", "live", "large", "large-judged")
     names += ("helion_field", "helion_field-h100", "tvm", "tvm-xeon", "tvm-256")
+    names += ("tvm-zen4", "tvm-zen4-256")
     folder = directory or data_directory() / "evidence"
     stored = {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
     return bullets(
@@ -53,7 +54,9 @@ def block(directory: Path | None = None) -> str:
             _warm(stored["warm_live"]),
             _helion(stored["live"], stored["large"], stored["large-judged"])
             + _full(stored["helion_field"], stored["helion_field-h100"]),
-            _programs(stored["tvm"]) + _longer(stored["tvm-xeon"], stored["tvm-256"]),
+            _programs(stored["tvm"])
+            + _longer(stored["tvm-xeon"], stored["tvm-256"])
+            + _longer(stored["tvm-zen4"], stored["tvm-zen4-256"]),
         ]
     )
 

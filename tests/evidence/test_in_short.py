@@ -15,7 +15,7 @@ from kt_lab.landscape import data_directory
 def stored(tmp_path):
     """A copy of the stored results, which a test may change."""
     colds = ("cold", "cold-unseen")
-    tvms = ("tvm", "tvm-xeon", "tvm-256")
+    tvms = ("tvm", "tvm-xeon", "tvm-256", "tvm-zen4", "tvm-zen4-256")
     fields = ("helion_field", "helion_field-h100")
     for name in (*colds, "warm_live", "live", "large", "large-judged", *fields, *tvms):
         shutil.copy(data_directory() / "evidence" / f"{name}.json", tmp_path)
