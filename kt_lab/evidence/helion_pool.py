@@ -131,7 +131,7 @@ class Pool(Closing):
         read: dict[int, list[float]] = {at: [] for at in range(len(configs))}
         left = list(read)
         for heat, (stay, turns) in enumerate(_HEATS):
-            places = {(_HEATS, heat, turn, at): at for turn in range(turns) for at in left}
+            places = {("again", heat, turn, at): at for turn in range(turns) for at in left}
             for tag, at in places.items():
                 self.again(tag, configs[at], timer=timer)
             waiting = set(places)

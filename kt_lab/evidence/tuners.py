@@ -33,7 +33,7 @@ from kt_lab.runners.pool import Pool
 from kt_lab.runners.replay import contention_factor
 from kt_lab.trial import OK, Config
 
-DISTINCT, FENCED = ", distinct", "_acq_rel"
+DISTINCT, FENCED, STORED = ", distinct", "_acq_rel", "repeated.json"
 _SIZES = (8, 16, 24, 36, 45)  # of the lists of kernels without published ones
 _PER_TUNER = ("agreement", "entropy_bits", "apparent_gain", "confirmed_gain")
 _PER_TUNER += ("true_gain", "regressions", "worst", "timing_s")
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Replays all tunings; returns one line per shape and list, totals, targets, families."""
     entries = _chosen(args)
-    whole = data_directory() / "evidence" / "repeated.json"  # which others take for every shape
+    whole = data_directory() / "evidence" / STORED  # which others take for every shape
     if (args.kernels or args.workloads) and vars(args).get("out") == whole:
         raise UsageError(f"some shapes' tunings need a file of their own, --out, got {whole}")
     with Pool(args.workers) as pool:

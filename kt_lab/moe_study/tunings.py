@@ -13,10 +13,9 @@ import pandas as pd
 
 from kt_lab.errors import UsageError
 from kt_lab.evidence import tuners
-from kt_lab.evidence.tuners import read_table
+from kt_lab.evidence.tuners import STORED, read_table
 from kt_lab.landscape import REFERENCE_GPU, data_directory
 
-STORED = "repeated.json"
 _TOLD = ("tunings", "agreement", "regressions", "regressing", "regressing_high", "worst", "kept")
 _READ = ("apparent_gain", "confirmed_gain", "true_gain", "entropy_bits")
 

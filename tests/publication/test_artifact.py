@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from kt_lab.artifact import bundle, compare_tables, replay_runs
+from kt_lab.artifact import bundle, compare_tables, recomputing, replay_runs
 from kt_lab.budget import Budget
 from kt_lab.capture.searcher import searcher_class
 from kt_lab.cli import main
@@ -89,11 +89,17 @@ def test_runs_of_a_searcher_that_is_not_here_are_told(tmp_path, monkeypatch):
     searcher_class.cache_clear()
     importlib.invalidate_caches()
     lacking = {}
-    found = replay_runs(tmp_path / "runs" / "own.parquet", count=None, left_out=lacking)
+    path = tmp_path / "runs" / "own.parquet"
+    found = replay_runs(path, count=None, left_out=lacking)
     assert [*found.values()] == [[]]
     ((run, why),) = lacking.items()
     assert " walk " in run
     assert "walkmod" in why
+    told, fine = recomputing._replayed(
+        "own", tmp_path / "runs" / "own.parquet", count=None, seed=0
+    )
+    assert told[-1].startswith("own: runs of walk were left out: ")
+    assert not fine, "nobody else has its code"
 
 
 def test_it_holds_all_that_an_evaluator_needs(unpacked):

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.experiment import Experiment
 from kt_lab.formats import read_cache
 from kt_lab.landscape import landscapes
-from kt_lab.publication import FIGURES, TABLES, publish, read_study
+from kt_lab.publication import FIGURES, TABLES, publish, read_study, tables
 from kt_lab.publication.stored import sha256
 from kt_lab.study import latency_table
 from kt_lab.trial import Config
@@ -224,6 +225,19 @@ def test_a_study_of_what_others_measured_is_published_with_what_they_tell(
     assert told["optimum_us"] == landscape.optimum_us
     assert pd.isna([told[n] for n in ("bound", "vendor", "vendor_us", "share_of_roofline")]).all()
     assert landscape.workload in markdown(datasheet())
+
+
+@pytest.mark.usefixtures("data")
+def test_what_one_kernel_or_one_shape_of_each_cannot_tell_is_no_number():
+    study = read_study("tiny")
+    two = tables._power(study, None).data  # of two kernels, a shape each
+    assert two["workload_sd"].isna().all()
+    assert two["kernel_sd"].notna().all()
+    one = replace(study, runs=study.runs[study.runs["kernel"] == "softmax"])
+    alone = tables._power(one, None).data
+    assert alone[["kernel_sd", "workload_sd"]].isna().all(axis=None)
+    assert alone.loc[alone["claim"] == "kernels", "needed"].isna().all()
+    assert alone["seed_sd"].notna().all()
 
 
 @pytest.mark.usefixtures("data")
