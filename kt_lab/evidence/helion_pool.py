@@ -76,21 +76,25 @@ class Pool(Closing):
         Args:
             most_s: Seconds that compiling may take, if not less by what others took; None: 8.
         """
-        if self._runs:
-            while self._compiling.next() or self._timing.next():
-                pass  # what the run before had under way
+        self.settle()
         self._runs += 1
         self._most_s = most_s or _MOST_S
         self._cache = str(self._folder / str(self._runs))
         self._rule, self._best_us = Repetitions(), math.inf
-        self._ready: deque[tuple[Any, dict]] = deque()
-        self._done: deque[tuple[Any, Measurement]] = deque()
         self._code: dict[str, str] = {}  # config -> what Helion made of it
         self._known: dict[str, Measurement] = {}  # code -> what it measured
-        self._waiting: dict[str, list[Any]] = {}  # code -> tags that wait for its measurement
         self._compile_s: list[float] = []
-        self.pending, self.waited_s = 0, 0.0
+        self.waited_s = 0.0
         self._began = time.perf_counter()
+
+    def settle(self) -> None:
+        """Lets what is under way come to its end unheard: whoever is done would stop it."""
+        while self._runs and (self._compiling.next() or self._timing.next()):
+            pass
+        self._ready: deque[tuple[Any, dict]] = deque()
+        self._done: deque[tuple[Any, Measurement]] = deque()
+        self._waiting: dict[str, list[Any]] = {}  # code -> tags that wait for its measurement
+        self.pending = 0
 
     @property
     def now(self) -> float:
@@ -125,8 +129,8 @@ class Pool(Closing):
     def fastest(self, configs: Sequence[Mapping[str, Any]], *, timer: str = "events") -> Any:
         """Times measured configs again in turns; returns that with the lowest median, or None.
 
-        In heats: the fewer are left, the more often each is timed. What else is under way comes
-        to its end unheard.
+        In heats: the fewer are left, the more often each is timed. What else is under way
+        comes to its end unheard.
         """
         read: dict[int, list[float]] = {at: [] for at in range(len(configs))}
         left = list(read)

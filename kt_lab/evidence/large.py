@@ -149,6 +149,7 @@ class _Lab(HelionLab):
         runner = PooledRunner(self.pool, self.space, most_s=_DRAW_S if drawn else None)
         history = tune(searcher, runner, budget=budget, on_trial=budget.note if paired else None)
         told = [self.told(trial) for trial in history]
+        self.pool.settle()  # or the end would be chosen beside what is still compiled
         row = as_row(told, **limits, choose=self.chosen)
         if drawn:
             row["readings_us"] = [round(us, 3) if ok == OK else None for _, ok, us, *_ in told]

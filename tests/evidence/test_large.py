@@ -101,6 +101,18 @@ def test_the_fastest_is_that_which_is_fastest_when_timed_again(pool):
     assert pool.code({"x": 2}) != pool.code({"x": 4})
 
 
+def test_what_is_under_way_at_the_end_is_unheard_and_can_be_asked_for_again(pool):
+    pool.submit("told", {"x": 2})
+    finish(pool)
+    for tag in range(5):  # more than can be compiled at once, two of the same code
+        pool.submit(tag, {"x": 4 + 2 * max(tag, 1), "slow": 0.2})
+    pool.settle()
+    assert (pool.pending, pool.free) == (0, pool.lanes)
+    assert pool.fastest([{"x": 2}]) == {"x": 2}
+    pool.submit("again", {"x": 6, "slow": 0.2})
+    assert finish(pool)["again"].status == "ok"
+
+
 def test_finalists_are_timed_the_more_often_the_fewer_are_left(pool, monkeypatch):
     for tag in range(12):
         pool.submit(tag, {"x": 16 + 2 * tag})
