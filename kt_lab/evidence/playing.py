@@ -77,7 +77,8 @@ def open_field(runner: CRunner, *, threads: int) -> Field:
         UsageError: What the expert pass made is wrong or fails, which must not happen.
     """
     region_us = AWAKE_US if runner.awake else ASLEEP_US
-    schedule = expert_schedule(runner.start, threads=threads, region_us=region_us)
+    machine = {"threads": threads, "region_us": region_us, "vectors": runner.vectors}
+    schedule = expert_schedule(runner.start, **machine)
     expert = Config(schedule=schedule)
     found = measured(runner, expert)
     if found.status != OK:

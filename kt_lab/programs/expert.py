@@ -16,7 +16,7 @@ from kt_lab.programs.ir import Address, Expr, Op, Program, Ref, Scope, refs_of
 from kt_lab.programs.moves.base import scopes
 from kt_lab.programs.moves.division import is_division
 from kt_lab.programs.moves.inlining import parts_of
-from kt_lab.programs.register_tiles import LANES, contractions, divisor, tile
+from kt_lab.programs.register_tiles import LANES, VECTORS, contractions, divisor, tile
 from kt_lab.programs.storage_plan import (
     compute_again,
     cost,
@@ -38,7 +38,9 @@ ASLEEP_US, AWAKE_US = 50.0, 10.0
 _OPERATION_NS, _ACCESS_NS = 0.03, 0.05
 
 
-def expert_schedule(program: Program, *, threads: int, region_us: float = ASLEEP_US) -> str:
+def expert_schedule(
+    program: Program, *, threads: int, region_us: float = ASLEEP_US, vectors: int = VECTORS
+) -> str:
     """Returns the schedule that the expert pass makes of a start program.
 
     Args:
@@ -46,12 +48,14 @@ def expert_schedule(program: Program, *, threads: int, region_us: float = ASLEEP
         threads: That the program will have, >= 1.
         region_us: Microseconds of estimated work from which on a scope is run by all threads:
             ASLEEP_US, or AWAKE_US where threads spin while they wait.
+        vectors: How many vectors of 16 f32 elements the processor's registers hold, >= 4; see
+            `kt_lab.runners.c.Toolchain.vectors`.
     """
     draft = Draft(program)
     fuse_all(draft)
     write_out(draft)
     share_taps(draft)
-    _tile(draft, threads)
+    _tile(draft, threads, vectors)
     compute_again(draft)
     _accumulate(draft)
     store(draft, threads)
@@ -124,11 +128,11 @@ def _touched(draft: Draft, at: Address) -> set[str]:
     return {ref.buffer for _, op in found for ref in (op.target, *refs_of(op.expr))}
 
 
-def _tile(draft: Draft, threads: int) -> None:
+def _tile(draft: Draft, threads: int, vectors: int) -> None:
     done = set()
     while left := [c for c in contractions(draft.program) if c.op not in done]:
         done.add(left[0].op)
-        if tile(draft, left[0], threads=threads):
+        if tile(draft, left[0], threads=threads, vectors=vectors):
             return  # addresses have changed; programs of two contractions are not known here
 
 

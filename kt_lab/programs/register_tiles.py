@@ -21,8 +21,8 @@ from kt_lab.programs.storage_plan import keep_close, put_last
 from kt_lab.programs.surgery import extents_above, node_at, ops
 
 LANES = 16  # f32 elements of the widest vectors of today
-_ACCUMULATORS = 28  # vector registers of a tile, of 32
-_DOT = 4  # rows, and columns, of a tile of partial sums
+VECTORS = 32  # of them in registers, of AVX-512; half as long and half as many are a quarter
+_DOTS = ((4, 4), (4, 2), (2, 2), (1, 1))  # rows and columns of a tile of partial sums
 _REUSED = 4  # a panel is packed when it is read at least so often
 _PANEL_BYTES = 1 << 17
 _WORTH_PACKING = 32  # times that an element is read, for a copy that turns rows into columns
@@ -69,16 +69,17 @@ def contractions(program: Program) -> list[Contraction]:
     return [c for c in found if c is not None]
 
 
-def tile(draft: Draft, found: Contraction, *, threads: int = 1) -> bool:
+def tile(draft: Draft, found: Contraction, *, threads: int = 1, vectors: int = VECTORS) -> bool:
     """Puts a contraction in registers; leaves everything as it is where it cannot.
 
     Args:
         draft: The draft.
         found: The contraction.
         threads: That the program will have, >= 1: there are as many stripes, where there are any.
+        vectors: How many vectors of LANES elements the registers hold, >= 4.
     """
-    striped = draft.attempt(lambda: _striped(draft, found, threads))
-    return striped or draft.attempt(lambda: _tiled(draft, found))
+    striped = draft.attempt(lambda: _striped(draft, found, threads, vectors))
+    return striped or draft.attempt(lambda: _tiled(draft, found, vectors))
 
 
 def _contraction(program: Program, at: Address, op: Op) -> Contraction | None:
@@ -119,7 +120,7 @@ def _step(program: Program, ref: Ref, depth: int) -> int:
     return abs(program.buffer(ref.buffer).offset(ref.indices).coefficient(depth))
 
 
-def _tiled(draft: Draft, c: Contraction) -> bool:
+def _tiled(draft: Draft, c: Contraction, vectors: int) -> bool:
     program, op = draft.program, node_at(draft.program, c.op)
     extents = extents_above(program, c.op)
     shared = [r for r in refs_of(op.expr) if _step(program, r, c.lane)]
@@ -129,9 +130,10 @@ def _tiled(draft: Draft, c: Contraction) -> bool:
     dot = bool(strided) and extents[last] % LANES == 0 and rows < _WORTH_PACKING
     dot = dot and all(_step(program, r, last) < 2 for r in refs_of(op.expr))
     if dot:
-        sizes = {d: (divisor(extents[d], _DOT), 1) for d in (c.row, c.lane)}
+        rows, columns = next((n for n in _DOTS if math.prod(n) <= vectors), _DOTS[-1])
+        sizes = {d: (divisor(extents[d], n), 1) for d, n in ((c.row, rows), (c.lane, columns))}
     else:
-        sizes = _sizes(c, extents)
+        sizes = _sizes(c, extents, vectors)
     cut = _cut(draft, c, extents, sizes)
     if cut is None:
         return False
@@ -150,11 +152,12 @@ def _tiled(draft: Draft, c: Contraction) -> bool:
     return not strided or _pack(draft, nest[:1], strided[0].buffer)
 
 
-def _sizes(c: Contraction, extents) -> dict[int, tuple[int, int]]:
+def _sizes(c: Contraction, extents, vectors: int) -> dict[int, tuple[int, int]]:
     """Returns by depth how long a tile is, and its vectors: rows, and columns along the lanes."""
+    sums = max(1, vectors - max(2, vectors // 8))  # the others hold operands
     wide = lanes(extents[c.lane])
-    width = wide * (2 if extents[c.lane] % (2 * wide) == 0 else 1)
-    rows = divisor(extents[c.row], _ACCUMULATORS // (width // wide))
+    width = wide * (2 if extents[c.lane] % (2 * wide) == 0 and sums > 2 else 1)
+    rows = divisor(extents[c.row], sums // (width // wide))
     return {c.row: (rows, 1), c.lane: (width, wide)}
 
 
@@ -170,11 +173,11 @@ def _is_far(program: Program, c: Contraction, ref: Ref, *, rows: int) -> bool:
     )
 
 
-def _striped(draft: Draft, c: Contraction, threads: int) -> bool:
+def _striped(draft: Draft, c: Contraction, threads: int, vectors: int) -> bool:
     """Tiles with short parts of the sum outermost, for a large operand that few rows share."""
     program, op = draft.program, node_at(draft.program, c.op)
     extents = extents_above(program, c.op)
-    sizes = _sizes(c, extents)
+    sizes = _sizes(c, extents, vectors)
     read = [r for r in refs_of(op.expr) if _step(program, r, c.lane)]
     plain = len(c.outer) == 2 and len(c.summed) == len(read) == 1
     if not plain or not _is_far(program, c, read[0], rows=extents[c.row]):

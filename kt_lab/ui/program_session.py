@@ -11,7 +11,7 @@ from kt_lab.programs.moves import Move
 from kt_lab.programs.operators import get_operator, get_workload
 from kt_lab.programs.schedule import apply_move, legal_moves, parse_schedule, schedule_text
 from kt_lab.programs.text import to_text
-from kt_lab.runners.c import CRunner, Protocol
+from kt_lab.runners.c import CRunner, Protocol, find_toolchain
 from kt_lab.trial import OK, Config, Measurement, Proposal
 from kt_lab.workload import Workload
 
@@ -138,7 +138,8 @@ class ProgramSession:
 
     def expert(self) -> None:
         """Goes to what the expert pass makes of the start program."""
-        self.load(expert_schedule(self.states[0].program, threads=self.threads))
+        held = {} if self._measure else {"vectors": find_toolchain().vectors()}
+        self.load(expert_schedule(self.states[0].program, threads=self.threads, **held))
 
     def measure(self) -> State:
         """Compiles, checks and times the present program, once; returns its state."""

@@ -39,9 +39,9 @@ out z f32 [16,$n]
 """
 
 
-def made(name, extents, *, threads=1, region_us=0.0):
+def made(name, extents, *, threads=1, region_us=0.0, **machine):
     start = get_operator(name).program(extents)
-    return replay(start, expert_schedule(start, threads=threads, region_us=region_us))
+    return replay(start, expert_schedule(start, threads=threads, region_us=region_us, **machine))
 
 
 def marks(program):
@@ -131,6 +131,28 @@ def test_rows_that_are_read_a_few_times_are_summed_along_the_lanes():
     # read often, they are packed by columns
     packed = made("linear_relu", {"m": 128, "n": 512, "k": 512})
     assert packed.buffer("t0").shape == (512, 32)
+
+
+@pytest.mark.parametrize("vectors", [4, 8, 32])
+def test_a_tile_fits_the_registers_that_there_are(vectors):
+    square, odd = {"m": 512, "n": 512, "k": 512}, {"m": 30, "n": 48, "k": 5}
+    for name, extents in (("matmul", square), ("matmul", odd), ("conv2d", LARGER["conv2d"])):
+        tile = made(name, extents, vectors=vectors).buffer("y" if name == "conv2d" else "c")
+        assert tile.place == "reg"
+        assert tile.elements <= 16 * (vectors - 2)
+        assert tile.elements >= 16 * vectors / 4
+    few = made("linear_relu", {"m": 8, "n": 64, "k": 4096}, vectors=vectors).buffer("t0")
+    assert (few.place, few.elements) == ("reg", 16 * min(vectors, 16))
+
+
+@pytest.mark.parametrize("vectors", [4, 8])
+@pytest.mark.parametrize("name", ["matmul", "linear_relu", "conv2d"])
+def test_the_pass_is_legal_and_right_with_fewer_registers(name, vectors):
+    operator, extents = get_operator(name), LARGER[name]
+    program = made(name, extents, vectors=vectors)
+    emit_c(program)
+    inputs = operator.inputs(extents)
+    assert error(interpret(program, inputs, seed=0), operator.expected(inputs)) < 1e-12
 
 
 def test_a_large_operand_is_walked_along_its_rows_and_the_sum_is_cut_into_parts():

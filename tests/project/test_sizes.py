@@ -17,7 +17,8 @@ FUNCTION_LINES = 55
 # searches that differ in their prior or have a long name, pauses, memory of earlier shapes, who
 # waits when a runner is closed, sources of a prior that say nothing, sampling that is hopeless,
 # sessions and landscapes that would be written over, services that never came up, captured kernels
-# that cannot be what they say, flushes that are timed while the GPU does something else. Two statistics moved up to those who alone use them (-105).
+# that cannot be what they say, flushes that are timed while the GPU does something else. Two
+# statistics moved up to those who alone use them (-105).
 LIBRARY_LINES = 14_600
 FACE_NAMES = 25
 APART = (

@@ -185,3 +185,21 @@ def test_compilers_are_found_or_said_to_be_missing(monkeypatch):
         find_toolchain()
     with pytest.raises(UsageError, match="threads and lanes must be >= 1, got 0"):
         Bench(threads=0, toolchain=chain)
+
+
+@pytest.mark.parametrize(
+    ("macros", "vectors"),
+    [
+        ("__AVX512F__ 1;__AVX__ 1;__SSE2__ 1", 32),
+        ("__SSE2__ 1;__AVX__ 1;__AVX2__ 1", 8),
+        ("__aarch64__ 1", 8),
+        ("__SSE2__ 1", 4),
+        ("__m68k__ 1", 4),
+    ],
+)
+def test_a_compiler_tells_how_much_the_registers_hold(tmp_path, macros, vectors):
+    said = "\n".join(f"#define {macro}" for macro in macros.split(";") if macro)
+    (tmp_path / "said").write_text(said + "\n")
+    (tmp_path / "cc").write_text(f"#!/bin/sh\ncat {tmp_path / 'said'}\n")
+    (tmp_path / "cc").chmod(0o755)
+    assert find_toolchain(str(tmp_path / "cc")).vectors() == vectors

@@ -3,8 +3,10 @@
 import pytest
 
 from kt_lab.errors import ProgramError, UnknownName, UsageError
+from kt_lab.programs.expert import expert_schedule
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.schedule import parse_schedule
+from kt_lab.runners.c import find_toolchain
 from kt_lab.trial import Measurement
 from kt_lab.ui import ProgramPanel, ProgramSession, program_session
 from kt_lab.workload import Workload
@@ -83,6 +85,18 @@ def test_the_expert_pass_is_one_step_away():
     assert len(found.states) == len(parse_schedule(found.schedule)) + 1
     with pytest.raises(UsageError, match="threads"):
         ProgramSession(WORKLOAD, threads=0)
+
+
+def test_the_expert_pass_is_that_of_the_processor_on_which_programs_are_measured():
+    product = Workload("matmul", "x", {"m": 64, "n": 64, "k": 64}, "float32", "a test's size")
+    start = get_operator("matmul").program(product.extents)
+    found = ProgramSession(product)
+    found.expert()
+    held = find_toolchain().vectors()
+    assert found.schedule == expert_schedule(start, threads=1, vectors=held)
+    elsewhere = ProgramSession(product, measure=lambda _: None)
+    elsewhere.expert()
+    assert elsewhere.schedule == expert_schedule(start, threads=1)
 
 
 def test_without_a_measure_programs_are_compiled_and_checked():

@@ -123,6 +123,11 @@ class CRunner(Closing):
         return self._clock.now
 
     @property
+    def vectors(self) -> int:
+        """How many vectors of 16 f32 elements the processor's registers hold."""
+        return self._bench.toolchain.vectors()
+
+    @property
     def free(self) -> int:
         """How many proposals keep every lane and the timing lane at work."""
         return max(0, self.lanes + 1 - self.pending)

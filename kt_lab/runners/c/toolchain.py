@@ -1,5 +1,6 @@
 """The C compiler, its flags, and what identifies the processor that they compile for."""
 
+import functools
 import hashlib
 import os
 import platform
@@ -24,6 +25,8 @@ _WIDE = "-mprefer-vector-width=512"  # otherwise half of an AVX-512 register sta
 _SHARED = ("-shared", "-fPIC", "-w")
 _OPENMP_PROBE = "#include <omp.h>\nint kt_probe(void)\n{\n    return omp_get_max_threads();\n}\n"
 _PROBE_S = 60.0
+# vectors of 16 f32 elements in registers, by macro
+_HELD = {"__AVX512F__": 32, "__AVX__": 8, "__aarch64__": 8, "__SSE2__": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,14 @@ class Toolchain:
         # what follows -lm must not be read as C again
         return (*self.command, *flags, "-o", str(target), *given, "-x", "none", "-lm")
 
+    def vectors(self) -> int:
+        """Returns how many vectors of 16 f32 elements the registers hold that it compiles for.
+
+        AVX-512 has 32 of them, AVX 16 of 8 elements, 64-bit Arm 32 of 4, and all else counts as
+        SSE, 16 of 4.
+        """
+        return _vectors((*self.command, *self.flags()))
+
     def require(self, threads: int) -> None:
         """Raises UsageError unless it makes shared objects for so many threads."""
         source = _OPENMP_PROBE if threads > 1 else "int kt_probe(void)\n{\n    return 0;\n}\n"
@@ -67,6 +78,20 @@ class Toolchain:
                 f"{' '.join(self.command)} must make a shared object with threads={threads}, got "
                 f"{error}; set CC to another compiler{' or threads=1' if threads > 1 else ''}"
             )
+
+
+@functools.cache
+def _vectors(command: tuple[str, ...]) -> int:
+    """Returns what `Toolchain.vectors` does, by the macros that a compiler defines."""
+    line = (*command, "-dM", "-E", "-x", "c", "-")
+    try:
+        done = subprocess.run(
+            line, input="", capture_output=True, text=True, timeout=_PROBE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return min(_HELD.values())
+    defined = {line.split()[1] for line in done.stdout.splitlines() if line.count(" ") > 0}
+    return next((held for macro, held in _HELD.items() if macro in defined), min(_HELD.values()))
 
 
 def find_toolchain(command: str | Sequence[str] | None = None) -> Toolchain:
