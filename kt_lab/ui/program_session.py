@@ -1,11 +1,12 @@
 """One program under the hands of a person: moves, undo, and what each state takes; no widgets."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kt_lab.errors import UsageError
 from kt_lab.programs.emit_c import emit_c
-from kt_lab.programs.expert import expert_schedule
+from kt_lab.programs.expert import VECTORS, expert_schedule
 from kt_lab.programs.ir import Program
 from kt_lab.programs.moves import Move
 from kt_lab.programs.operators import get_operator, get_workload
@@ -138,8 +139,12 @@ class ProgramSession:
 
     def expert(self) -> None:
         """Goes to what the expert pass makes of the start program."""
-        held = {} if self._measure else {"vectors": find_toolchain().vectors()}
-        self.load(expert_schedule(self.states[0].program, threads=self.threads, **held))
+        vectors = VECTORS
+        if self._measure is None:
+            with suppress(UsageError):  # where nothing compiles none is measured
+                vectors = find_toolchain().vectors()
+        start = self.states[0].program
+        self.load(expert_schedule(start, threads=self.threads, vectors=vectors))
 
     def measure(self) -> State:
         """Compiles, checks and times the present program, once; returns its state."""

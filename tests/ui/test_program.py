@@ -87,7 +87,7 @@ def test_the_expert_pass_is_one_step_away():
         ProgramSession(WORKLOAD, threads=0)
 
 
-def test_the_expert_pass_is_that_of_the_processor_on_which_programs_are_measured():
+def test_the_expert_pass_is_that_of_the_processor_on_which_programs_are_measured(monkeypatch):
     product = Workload("matmul", "x", {"m": 64, "n": 64, "k": 64}, "float32", "a test's size")
     start = get_operator("matmul").program(product.extents)
     found = ProgramSession(product)
@@ -97,6 +97,9 @@ def test_the_expert_pass_is_that_of_the_processor_on_which_programs_are_measured
     elsewhere = ProgramSession(product, measure=lambda _: None)
     elsewhere.expert()
     assert elsewhere.schedule == expert_schedule(start, threads=1)
+    monkeypatch.setenv("CC", "no such compiler")
+    found.expert()
+    assert found.schedule == elsewhere.schedule
 
 
 def test_without_a_measure_programs_are_compiled_and_checked():
