@@ -3,6 +3,8 @@
 import os
 import re
 import statistics
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from kt_lab.errors import UsageError
@@ -38,12 +40,7 @@ def gpu_uuid(index: int = 0) -> str | None:
 
     None where NVML does not say. CUDA_VISIBLE_DEVICES may name GPUs by number or by identity.
     """
-    try:
-        import pynvml
-
-        return _text(pynvml.nvmlDeviceGetUUID(_handle(index)))
-    except Exception:  # no package, no driver, no such GPU: the timing process will say which
-        return None
+    return _told(index, lambda nvml, gpu: _text(nvml.nvmlDeviceGetUUID(gpu)))
 
 
 def lock_name(index: int = 0) -> str:
@@ -58,22 +55,13 @@ def lock_name(index: int = 0) -> str:
 
 def gpu_name(index: int = 0) -> str | None:
     """Returns what the GPU that CUDA calls `index` is sold as; None where NVML does not say."""
-    try:
-        import pynvml
-
-        return _text(pynvml.nvmlDeviceGetName(_handle(index)))
-    except Exception:  # as above
-        return None
+    return _told(index, lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)))
 
 
 def gpu_arch(index: int = 0) -> str | None:
     """Returns the architecture of the GPU that CUDA calls `index`, "sm_90"; None as above."""
-    try:
-        import pynvml
-
-        return "sm_{}{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(_handle(index)))
-    except Exception:  # as above
-        return None
+    found = _told(index, lambda nvml, gpu: nvml.nvmlDeviceGetCudaComputeCapability(gpu))
+    return found and "sm_{}{}".format(*found)
 
 
 def triton_version() -> str | None:
@@ -86,6 +74,14 @@ def triton_version() -> str | None:
     except ImportError:
         return None
     return __version__
+
+
+def _told(index: int, ask: Callable[[Any, Any], Any]) -> Any:
+    """Returns what NVML answers on the GPU that CUDA calls `index`; None where it does not."""
+    with suppress(Exception):  # no package, no driver, no such GPU: timing processes say which
+        import pynvml
+
+        return ask(pynvml, _handle(index))
 
 
 def _handle(index: int) -> Any:
@@ -102,31 +98,18 @@ def _handle(index: int) -> Any:
 
 def read_sensors(index: int = 0) -> dict[str, Any]:
     """Returns clocks in MHz, temperature in C, power in W and the driver version of one GPU."""
-    empty = dict.fromkeys(
-        ("driver", "sm_mhz", "memory_mhz", "temperature_c", "power_w", "power_limit_w")
-    )
-    try:
-        import pynvml
-
-        handle = _handle(index)
-    except Exception:  # no package, no driver, no permission: all the same to a reader
-        return empty
     readers = {
-        "driver": lambda: _text(pynvml.nvmlSystemGetDriverVersion()),
-        "sm_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-        "memory_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(
-            handle, pynvml.NVML_TEMPERATURE_GPU
+        "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
+        "sm_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        "memory_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+        "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(
+            gpu, nvml.NVML_TEMPERATURE_GPU
         ),
-        "power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-        "power_limit_w": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+        "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+        "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
     }
-    for name, read in readers.items():
-        try:
-            empty[name] = read()
-        except Exception:  # one sensor that a virtual machine hides must not hide the others
-            empty[name] = None
-    return empty
+    # one sensor that a virtual machine hides must not hide the others
+    return {name: _told(index, read) for name, read in readers.items()}
 
 
 def ceilings(device: Any, flush: Any, protocol: Protocol) -> dict[str, Any]:
