@@ -99,7 +99,11 @@ class JointRunner:
         self._waiting: list[Proposal] = []
         self._ready: deque[tuple[Proposal, Measurement]] = deque()
         self.live = False
-        firsts = [self._turn(at, [Proposal(-1, s.default)])[-1] for at, s in enumerate(spaces)]
+        try:
+            firsts = [self._turn(at, [Proposal(-1, s.default)])[-1] for at, s in enumerate(spaces)]
+        except BaseException:  # nobody else could free the GPU
+            self.close()
+            raise
         for workload, first in zip(workloads, firsts, strict=True):
             if first.status != OK:
                 raise UsageError(

@@ -257,6 +257,32 @@ def test_live_runners_hold_the_gpu_one_after_the_other():
     assert log == 2 * turn, "the defaults, and one batch"
 
 
+def test_a_runner_that_fails_at_the_start_holds_no_gpu_any_more():
+    """Ctrl-C while the defaults are measured: nobody else has the runner to close it."""
+    log = []
+
+    class Interrupted(ReplayRunner):
+        live = True
+
+        def next(self):
+            raise KeyboardInterrupt
+
+        def close(self):
+            log.append("closed")
+
+    landscape = landscapes()[0]
+    name = landscape.workload.partition("/")[2]
+    with pytest.raises(KeyboardInterrupt):
+        tune_many(
+            [Workload("toy", name, landscape.manifest["extents"], "float16")],
+            searcher="random",
+            budget=Budget(trials=4),
+            runner_for=lambda _: Interrupted(landscape, seed=0),
+            space_of=lambda _: landscape.space,
+        )
+    assert log == ["closed"]
+
+
 # -- the joint space ------------------------------------------------------------------------------
 
 

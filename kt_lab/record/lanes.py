@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from typing import Any
 
-from kt_lab.errors import UsageError
 from kt_lab.kernels import subject
 from kt_lab.runners.gpu.facts import gpu_uuid
 from kt_lab.runners.gpu.lock import GpuLock
-from kt_lab.runners.workers import Outcome, Workers
+from kt_lab.runners.workers import COMPILER, Outcome, Workers, answered, served
 
 _SETUP_TIMEOUT_S = 300.0
 CONTROL = -1
@@ -63,9 +62,7 @@ class Lane:
 
     def took(self, outcome: Outcome) -> None:
         """Notes whether the timing process is lost, or raises UsageError if no other starts."""
-        if not outcome.served:  # of no config, and so would be all that follow
-            answered(outcome)
-        if outcome.kind in ("timeout", "crashed"):
+        if served(outcome).kind in ("timeout", "crashed"):
             self.loaded.clear()
 
 
@@ -121,18 +118,9 @@ def ask(timing: Workers, task: Mapping[str, Any]) -> dict[str, Any]:
     return answered(timing.next()[1])
 
 
-def answered(outcome: Outcome, law: str = "timing process must reach a working GPU") -> Any:
-    """Returns the answer to a task that must not fail, or raises UsageError by this law."""
-    if outcome.kind != "ok":
-        told = f"got {outcome.kind}: {outcome.error}; see kt-lab doctor, then run the same again"
-        raise UsageError(f"the {law}, {told}")
-    return outcome.value
-
-
 def compiled(outcome: Outcome) -> dict[str, Any]:
     """Returns what became of a compilation; raises UsageError if no compiler could start."""
-    if not outcome.served:
-        answered(outcome, "compile processes must start")
+    served(outcome, COMPILER)
     status = "compile_error" if outcome.kind == "error" else outcome.kind
     costs = {"wall_s": outcome.seconds, "cpu_s": None}
     return outcome.value or {"status": status, "error": outcome.error} | costs

@@ -30,9 +30,20 @@ from kt_lab.runners.worker import (
 )
 from kt_lab.runners.zygote import Zygote
 
-__all__ = ["Outcome", "WorkerLost", "Workers", "Zygote", "usable_cores", "wait_any"]
+__all__ = [
+    "COMPILER",
+    "Outcome",
+    "WorkerLost",
+    "Workers",
+    "Zygote",
+    "answered",
+    "served",
+    "usable_cores",
+    "wait_any",
+]
 
 _ENTRY = "kt_lab.runners.worker:serve"
+COMPILER, _GPU = "compile processes must start", "timing process must reach a working GPU"
 _STARTS = 3  # starts that fail in a row before a task is given up for them
 
 
@@ -276,3 +287,21 @@ def wait_any(
         limits.append(timeout_s)
     ready = wait([*ends, *also], timeout=max(0.0, min(limits)) if limits else None)
     return [end for end in also if end in ready]
+
+
+def answered(outcome: Outcome, law: str = _GPU) -> Any:
+    """Returns the answer to a task that must not fail, or raises UsageError by this law."""
+    if outcome.kind != "ok":
+        told = f"got {outcome.kind}: {outcome.error}; see kt-lab doctor, then run the same again"
+        raise UsageError(f"the {law}, {told}")
+    return outcome.value
+
+
+def served(outcome: Outcome, law: str = _GPU) -> Outcome:
+    """Returns an outcome that says something of its task; raises UsageError by this law if not.
+
+    Where no service can be made, the failure is of no config, and so would be all that follow.
+    """
+    if not outcome.served:
+        answered(outcome, law)
+    return outcome

@@ -19,7 +19,7 @@ def _compile(task):
     digest = int(hashlib.sha256(text.encode()).hexdigest(), 16)
     if digest % 10 == 0:
         return {"status": "compile_error", "error": "E: no", "wall_s": 0.01, "cpu_s": 0.01}
-    if digest % 97 == 0 and not task.get("fresh"):
+    if digest % 97 == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return {
         "status": "ok",
@@ -29,6 +29,11 @@ def _compile(task):
         "wall_s": 0.01,
         "cpu_s": 0.01,
     }
+
+
+def cached_service(**settings):  # noqa: ARG001
+    """As `compile_service`, where another recording has left all binaries in the cache."""
+    return lambda task: _compile(task) | {"wall_s": 0.5 if task.get("fresh") else 0.001}
 
 
 def failing_service(**settings):  # noqa: ARG001
@@ -75,6 +80,17 @@ def cold_service(*, device):  # noqa: ARG001
 
 def timing_service(*, device):  # noqa: ARG001
     return _time
+
+
+def no_vendor(*, device):  # noqa: ARG001
+    """As `timing_service`, but that the vendor's path cannot be timed."""
+
+    def handle(task):
+        if task["do"] == "compare":
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return _time(task)
+
+    return handle
 
 
 def _time(task):

@@ -201,6 +201,23 @@ def test_compilers_that_do_not_start_stop_the_recording(recording, tmp_path):
     assert not kinds(tmp_path, "compile")
 
 
+def test_what_others_left_in_the_cache_is_compiled_all_the_same(recording, tmp_path):
+    recording(compile="cached_service").run()
+    told = [r for r in kinds(tmp_path, "compile") if r["status"] == "ok"]
+    assert {r["wall_s"] for r in told} == {0.5}
+
+
+def test_a_landscape_is_whole_without_the_vendors_path(recording, tmp_path):
+    with pytest.warns(UserWarning, match="no reading beside the vendor's path, .*capturing"):
+        paths = recording(timing="no_vendor").run()
+    assert len(paths) == 2
+    assert not kinds(tmp_path, "compare")
+    with pytest.warns(UserWarning, match="vendor's path"):
+        recording(timing="no_vendor").run()
+    recording().run()  # and it is measured once it can be
+    assert len(kinds(tmp_path, "compare")) == 2
+
+
 def test_the_contention_curve_is_of_what_compiles(recording, tmp_path):
     recording(replace(OPTIONS, limit=30, contention=99)).run()
     assert {r["status"] for r in kinds(tmp_path, "compile")} == {"ok", "compile_error"}

@@ -111,3 +111,25 @@ def test_a_slow_kernel_is_measured_within_the_limit_before_a_faster_config_is_kn
 def test_a_slow_kernel_is_measured_as_often_as_any_where_it_is_asked_for_or_time_is_known():
     usual = Repetitions().usual
     assert timed(1e-5)[1] == timed(4.0, asked=usual)[1] == timed(4.0, best_us=3.8e6)[1] == usual
+
+
+@pytest.mark.parametrize(("launch_us", "calls"), [(20.0, 102), (50_000.0, 22), (3e6, 2)])
+def test_a_slow_path_of_the_vendor_warms_up_for_a_second_not_for_a_hundred_launches(
+    monkeypatch, launch_us, calls
+):
+    """A reference in Python takes seconds, and stands for the vendor's path by default."""
+    timing = pytest.importorskip("kt_lab.runners.gpu.timing")
+    made = []
+
+    def take(launch, *, repetitions, flush, warm_up=2):  # noqa: ARG001
+        made.extend([launch] * (warm_up + repetitions))
+        return [launch_us] * repetitions
+
+    service = object.__new__(timing.TimingService)
+    service._load = lambda _: SimpleNamespace(baseline="the vendor's")
+    service._flush, service._poison, service._difference = None, lambda _: None, lambda _: None
+    monkeypatch.setattr(timing, "EVENTS_L2", SimpleNamespace(time=take))
+    monkeypatch.setattr("kt_lab.runners.gpu.first_launch.first_launch", lambda _: None)
+    service.do_load({"subject": TASK["subject"]})
+    assert abs(len(made) - calls) <= 2
+    assert set(made) == {"the vendor's"}

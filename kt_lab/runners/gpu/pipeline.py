@@ -9,7 +9,7 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -18,11 +18,12 @@ from typing import Any
 from kt_lab.runners.gpu.jobs import Job, Limits, Tally
 from kt_lab.runners.gpu.planning import Plan
 from kt_lab.runners.repetitions import Repetitions
-from kt_lab.runners.workers import Outcome, Workers, wait_any
+from kt_lab.runners.workers import COMPILER, Outcome, Workers, served, wait_any
 from kt_lab.trial import OK, Measurement, Proposal
 from kt_lab.workload import Subject
 
 _SEEN_ENOUGH = 20  # compilations before the limit follows what was seen
+_CACHED_S = 0.05  # a binary in the cache is there in less, which says nothing of a compilation
 _SLOWER = 8.0  # times the slowest tenth seen: beyond that it will not come back
 _LAUNCHES = 2000  # of the best config's latency: what a timing task may take beside `timing_s`
 _LOAD = "load"  # tag of the task with which a fresh timing process makes inputs and reference
@@ -79,7 +80,7 @@ class Pipeline:
         self._ready: deque[Job | tuple[dict, float, Future]] = deque()
         self._timed: dict[tuple[str, str], tuple[Any, Measurement]] = {}
         self._best_us: float | None = None
-        self._fresh = True  # the timing process has not loaded the subject yet
+        self._fresh = False  # the timing process was lost; at first whoever opens this loads
         self._loads = 0
         self._taken = self._left = 0  # jobs; each is written by one thread only
         self._thread = threading.Thread(target=self._run, name="kt_lab-pipeline", daemon=True)
@@ -186,13 +187,13 @@ class Pipeline:
         return min(high, max(low, _SLOWER * slow))
 
     def _take_compilation(self, name: str, outcome: Outcome) -> None:
-        facts = outcome.value or {
+        facts = served(outcome, COMPILER).value or {
             "status": outcome.kind if outcome.kind != "error" else "compile_error",
             "error": outcome.error,
         }
         self._facts[name] = facts
         seconds = facts.get("wall_s", outcome.seconds)
-        if facts["status"] == OK:
+        if facts["status"] == OK and seconds > _CACHED_S:
             self._compile_s.append(seconds)
         self.tally.compiled += 1
         self.tally.compile_busy_s += outcome.seconds
@@ -257,7 +258,7 @@ class Pipeline:
         self._finish(job, replace(measured, check_s=0.0, measure_s=0.0, info=info))
 
     def _take_timing(self, job, outcome: Outcome) -> None:
-        lost = outcome.kind in ("timeout", "crashed")
+        lost = served(outcome).kind in ("timeout", "crashed")
         self._fresh = lost
         self.tally.lost += lost
         if job is _LOAD:
@@ -265,7 +266,8 @@ class Pipeline:
             return
         self.tally.timing_busy_s += outcome.seconds
         if not isinstance(job, Job):
-            job[2].set_result(outcome)
+            with suppress(InvalidStateError):  # a pipeline before this one gave it up
+                job[2].set_result(outcome)
             return
         answer = outcome.value or {
             "status": _FAILED.get(outcome.kind, outcome.kind),

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from kt_lab.errors import KtLabError, UnknownName
@@ -111,8 +112,9 @@ def _less_flushes(full: Any, bare: Any, repetitions: int) -> list[float]:
     """Returns microseconds per launch of one graph, less the lower median of the other's."""
     import torch
 
-    every = -(-repetitions // max(_BARE, -(-repetitions // _BARE_EVERY)))
-    graphs = [g for i in range(repetitions) for g in ((full,) if i % every else (bare, full))]
+    bares = max(_BARE, -(-repetitions // _BARE_EVERY))
+    parts = [-(-bares * i // repetitions) for i in range(repetitions + 1)]  # so many by then
+    graphs = [g for a, b in pairwise(parts) for g in (*[bare] * (b - a), full)]
     events = [_pair() for _ in graphs]
     for graph, (before, after) in zip(graphs, events, strict=True):
         before.record()

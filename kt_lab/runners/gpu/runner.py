@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from kt_lab.runners.gpu.pipeline import Pipeline
 from kt_lab.runners.gpu.planning import planner
 from kt_lab.runners.gpu.protocols import get_protocol
 from kt_lab.runners.repetitions import Repetitions
-from kt_lab.runners.workers import Workers, usable_cores
+from kt_lab.runners.workers import Workers, answered, usable_cores
 from kt_lab.runners.zygote import Zygote
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
@@ -169,10 +170,15 @@ class GpuRunner(Closing):
     def _load(self) -> None:
         """Waits until the timing process has its inputs: start-up, and no config's doing.
 
-        A load that fails is not told here: what is wrong comes with the first measurement.
+        Raises:
+            UsageError: They cannot be made, nor can any config be measured.
         """
-        task = {"do": "load", "subject": self._subject, "alone": True}
-        self._pipeline.ask(task, timeout_s=self._limits.loading_s).result()
+        task, limits = {"do": "load", "subject": self._subject, "alone": True}, self._limits
+        law = f"inputs and reference of {self.workload.key} must be made on the GPU"
+        told = answered(self._pipeline.ask(task, timeout_s=limits.loading_s).result(), law)
+        # where a result is wrong all of it is made once more, within the task's limit
+        slower = limits.timing_s + 2 * told["seconds"]
+        self._pipeline.limits = replace(limits, timing_s=slower)
 
     def _identify(self, timing: Workers) -> dict[str, Any]:
         timing.submit("identify", {"do": "identify"}, timeout_s=_SETUP_S)
