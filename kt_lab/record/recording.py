@@ -29,7 +29,6 @@ from kt_lab.store import Journal
 
 COMPILE_TIMEOUT_S = 120.0
 TIMING_TIMEOUT_S = 60.0
-_COMPARING_S = 300.0
 _LOOK_S = 0.2  # how often time is looked at while nothing happens
 SERVICES = {
     "compile": "kt_lab.runners.gpu.compiling:compile_service",
@@ -147,12 +146,8 @@ class Recording:
         self._rng.shuffle(order)
         todo = [k for k in order if self._missing_visits(k)]
         total = len(todo) + sum(len(self._missing_visits(k)) for k in todo)
-        for specialisation in todo:
-            key, at = self._jobs[specialisation][0]
-            # a binary that others left in the cache would pass for one compiled at once
-            task = self._task(key, at) | {"sms": sms}
-            task["fresh"] = specialisation not in self._state.compiled
-            compiling.submit(specialisation, task, timeout_s=COMPILE_TIMEOUT_S)
+        for name in todo:  # a binary that others left in the cache was not compiled at once
+            self._submit(compiling, name, sms, fresh=name not in self._state.compiled)
         self._visit("compile and visit 1", total, compiling)
 
     def _later_visit(self, visit: int) -> None:
@@ -265,14 +260,14 @@ class Recording:
             return  # without a word: another workload of the journal may yet have a curve
         # A process' first compilations load half of Triton: they would pass for contention.
         for i in list(picked) * max(1, 3 * compiling.limit // len(picked)):
-            self._submit_again(compiling, good[i], sms)
+            self._submit(compiling, good[i], sms, fresh=True)
         while compiling.next():
             pass
         self._write({"kind": "recompiling"})
         for workers in sorted(n for n in counts if n <= compiling.limit):
             full, compiling.limit = compiling.limit, workers
             for i in picked:
-                self._submit_again(compiling, good[i], sms)
+                self._submit(compiling, good[i], sms, fresh=True)
             done = 0
             while found := compiling.next():
                 specialisation, outcome = found
@@ -283,9 +278,9 @@ class Recording:
             compiling.limit = full
         self._write({"kind": "recompiled"})
 
-    def _submit_again(self, compiling: Workers, specialisation: str, sms: int) -> None:
+    def _submit(self, compiling: Workers, specialisation: str, sms: int, *, fresh: bool) -> None:
         key, at = self._jobs[specialisation][0]
-        task = self._task(key, at) | {"sms": sms, "fresh": True}
+        task = self._task(key, at) | {"sms": sms, "fresh": fresh}
         compiling.submit(specialisation, task, timeout_s=COMPILE_TIMEOUT_S)
 
     def _compare(self) -> None:
@@ -300,15 +295,12 @@ class Recording:
                 continue
             best = min(medians, key=medians.get)
             task = {"do": "compare", "rounds": 10, "protocol": self.options.protocol}
-            lane = self._lane_of((key, best))
-            lane.timing.submit("compare", self._task(key, best) | task, timeout_s=_COMPARING_S)
-            lane.took(outcome := lane.timing.next()[1])
-            if outcome.kind != "ok":  # what was recorded is whole without it
+            outcome = self._lane_of((key, best)).tried(self._task(key, best) | task)
+            if outcome.kind == "ok":
+                self._write({"kind": "compare", "workload": key, "config": best} | outcome.value)
+            else:  # what was recorded is whole without it
                 told = f"{key}: no reading beside the vendor's path, {outcome.error}"
                 warnings.warn(told, stacklevel=3)
-                continue
-            answer = outcome.value
-            self._write({"kind": "compare", "workload": key, "config": best} | answer)
 
     # -- small steps ----------------------------------------------------------------------------
 
@@ -321,9 +313,8 @@ class Recording:
         self._journal.append(record)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
-        elapsed = time.perf_counter() - self._began
+        now = time.perf_counter()
         if phase != self._phase:
-            self._phase, self._phase_began = phase, time.perf_counter()
-        spent = time.perf_counter() - self._phase_began
-        eta = spent / done * (total - done) if done > 1 else None
-        self._report(Progress(phase, done, total, elapsed, eta, self._state.failures))
+            self._phase, self._phase_began = phase, now
+        eta = (now - self._phase_began) / done * (total - done) if done > 1 else None
+        self._report(Progress(phase, done, total, now - self._began, eta, self._state.failures))

@@ -113,7 +113,7 @@ def test_a_slow_kernel_is_measured_as_often_as_any_where_it_is_asked_for_or_time
     assert timed(1e-5)[1] == timed(4.0, asked=usual)[1] == timed(4.0, best_us=3.8e6)[1] == usual
 
 
-@pytest.mark.parametrize(("launch_us", "calls"), [(20.0, 102), (50_000.0, 22), (3e6, 2)])
+@pytest.mark.parametrize(("launch_us", "calls"), [(20.0, 102), (50_000.0, 22), (3e6, 3)])
 def test_a_slow_path_of_the_vendor_warms_up_for_a_second_not_for_a_hundred_launches(
     monkeypatch, launch_us, calls
 ):
@@ -131,5 +131,5 @@ def test_a_slow_path_of_the_vendor_warms_up_for_a_second_not_for_a_hundred_launc
     monkeypatch.setattr(timing, "EVENTS_L2", SimpleNamespace(time=take))
     monkeypatch.setattr("kt_lab.runners.gpu.first_launch.first_launch", lambda _: None)
     service.do_load({"subject": TASK["subject"]})
-    assert abs(len(made) - calls) <= 2
+    assert len(made) == calls
     assert set(made) == {"the vendor's"}

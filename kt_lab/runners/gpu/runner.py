@@ -91,12 +91,11 @@ class GpuRunner(Closing):
         self.space = space or kernel.space(workload)
         self.protocol = get_protocol(protocol)
         self.on_measurement: Callable[[Proposal, Measurement, float], None] | None = None
-        self.pending = 0
         self.lanes = compile_workers or usable_cores()
         self._device, self._subject = device, subject(workload, kernel)
         self._right: dict[Config, float | None] = {}  # microseconds; None: it failed
         self._results: queue.SimpleQueue = queue.SimpleQueue()
-        self._rounds = 0  # raced so far: the order alternates from one race to the next
+        self.pending = self._rounds = 0  # raced so far: races go forth and back in turns
         self._protocol = protocol
         # Planning needs torch and triton here too: import them while the workers start.
         threading.Thread(target=_imported, args=(self._subject.device,), daemon=True).start()
@@ -168,17 +167,12 @@ class GpuRunner(Closing):
             )
 
     def _load(self) -> None:
-        """Waits until the timing process has its inputs: start-up, and no config's doing.
-
-        Raises:
-            UsageError: They cannot be made, nor can any config be measured.
-        """
+        """Waits until the timing process has its inputs, or raises UsageError: it is start-up."""
         task, limits = {"do": "load", "subject": self._subject, "alone": True}, self._limits
         law = f"inputs and reference of {self.workload.key} must be made on the GPU"
         told = answered(self._pipeline.ask(task, timeout_s=limits.loading_s).result(), law)
         # where a result is wrong all of it is made once more, within the task's limit
-        slower = limits.timing_s + 2 * told["seconds"]
-        self._pipeline.limits = replace(limits, timing_s=slower)
+        self._pipeline.limits = replace(limits, timing_s=limits.timing_s + 2 * told["seconds"])
 
     def _identify(self, timing: Workers) -> dict[str, Any]:
         timing.submit("identify", {"do": "identify"}, timeout_s=_SETUP_S)

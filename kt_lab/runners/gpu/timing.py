@@ -21,7 +21,7 @@ _INPUT_SEED = 20240229  # any fixed number: every config sees the same inputs
 _KEPT_LAUNCHERS = 64
 _LONG_S = 0.1  # a launch of this length needs neither warming up nor three probes
 _FIRST_S = 2.0  # of launches, of a long one while no reading is known that allows more time
-_WARMING, _WARMING_US = 100, 1e6  # launches of the vendor's path before the first config, in all
+_WARMING, _WARMING_US = 100, 1e6  # launches of the vendor's path before the first config
 _PROOFS = 3  # right results in a row before a config is believed that was wrong once
 
 
@@ -106,9 +106,8 @@ class TimingService:
         self._difference(task["subject"])  # wrong, of course: it loads what checking runs
         # A fresh process reads a little high at first; what it warms up on is not a config.
         take = partial(EVENTS_L2.time, loaded.baseline, flush=self._flush)
-        first_us = take(repetitions=1, warm_up=1)[0]
-        if more := min(_WARMING, int(_WARMING_US / max(first_us, 1.0))):
-            take(repetitions=more)
+        more = int(_WARMING_US / max(take(repetitions=1, warm_up=1)[0], 1.0))
+        take(repetitions=max(1, min(_WARMING, more)), warm_up=0)
         return {"seconds": time.perf_counter() - started}
 
     def do_measure(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -116,8 +115,7 @@ class TimingService:
 
         Args:
             task: `subject`, `config`, `protocol` (short name), `rule` (a Repetitions), `asked`
-                (repetitions; None: by the rule), `best_us`, `cutoff_us`, `check` (compare with
-                the reference).
+                (repetitions; None: by the rule), `best_us`, `cutoff_us`, `check` (the results).
 
         Returns:
             status, error, and seconds in the timing lane: load_s (the binary and its first
@@ -252,7 +250,7 @@ class TimingService:
             self._poison(subject)
             self._launch_once(again)
             if self._difference(subject):
-                self._forget([subject])  # leave nothing behind for the next config
+                self._forget([subject])  # nothing is left for the next config
                 return wrong
         return ""
 
