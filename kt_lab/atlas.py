@@ -101,8 +101,9 @@ def constraints_table(space: ParameterSpace) -> pd.DataFrame:
     axes = [p.values for p in space.parameters]
     at = np.indices([len(values) for values in axes]).reshape(len(axes), -1)
     values = {
-        p.name: np.array(p.values, dtype=object if isinstance(p.values[0], str) else None)[at[i]]
+        p.name: np.array(p.values, dtype=object if texts else None)[at[i]]
         for i, p in enumerate(space.parameters)
+        for texts in [any(isinstance(value, str) for value in p.values)]
     }
     shape = at.shape[1:]
     kept = [

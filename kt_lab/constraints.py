@@ -227,12 +227,12 @@ def _truth(value: Any) -> np.ndarray:
 
 
 def _either(kept: bool, a: Any, b: Any) -> np.ndarray:
-    """Returns what Python's `a or b` (kept: True) or `a and b` is, of text and numbers its truth.
+    """Returns what Python's `a or b` (kept: True) or `a and b` is.
 
-    An array of both would turn numbers into text.
+    Of text and numbers as objects: an array of both would turn numbers into text.
     """
     texts = [np.asarray(value).dtype.kind in "US" for value in (a, b)]
-    values = (a, b) if texts[0] == texts[1] else (_truth(a), _truth(b))
+    values = (a, b) if texts[0] == texts[1] else [np.asarray(v, dtype=object) for v in (a, b)]
     return np.where(_truth(a) == kept, *values)
 
 

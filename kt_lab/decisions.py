@@ -168,7 +168,9 @@ def winners(directory: Path | str | None = None) -> Iterator[tuple[str, str, Pat
 
 
 def _root(directory: Path | str | None) -> Path:
-    return data_directory() / "winners" if directory is None else Path(directory)
+    """Returns the folder of winners: one that holds it, as searches are told, will do."""
+    root = Path(directory or data_directory())
+    return root / "winners" if directory is None or (root / "winners").is_dir() else root
 
 
 def _read(path: Path) -> Winner:

@@ -56,10 +56,9 @@ class Experiment:
     Attributes:
         name: Names the folder of its results.
         workloads: Keys of recorded workloads, or .parquet files of landscapes elsewhere.
-        searchers: Row name -> registered name, or (registered name, options); a plain sequence
-            serves too, each searcher under its own name. A Searcher class may stand for a
-            registered name, also one of a notebook cell: its source goes to wherever a run is
-            computed, and with its hash into the facts.
+        searchers: Row name -> registered name, or (registered name, options), or a sequence of
+            these. A Searcher class may stand for a name, also one of a notebook cell: its source
+            goes to wherever a run is computed, and with its hash into the facts.
         seeds: How many, from 0.
         budget: Of every run.
         lanes: Simulated compile lanes; one run per entry.
@@ -81,6 +80,7 @@ class Experiment:
             raise UsageError(f"the name of an experiment must have no +, got {self.name!r}")
         if not isinstance(self.budget, Budget):
             raise UsageError(f"budget must be a Budget, got {self.budget!r}; Budget(trials=...)")
+        object.__setattr__(self, "workloads", list(map(str, self.workloads)))
         object.__setattr__(self, "seeds", _whole("seeds", self.seeds))
         object.__setattr__(self, "lanes", _lanes(self.lanes))
         if self.seeds < 1 or not self.workloads or not self.searchers or not self.lanes:

@@ -15,7 +15,14 @@ import pandas as pd
 import pyarrow as pa
 
 from kt_lab.errors import LandscapeError, UnrecordedConfig, did_you_mean
-from kt_lab.manifests import check_columns, is_manifest, read_manifest, recorded_rows, unreadable
+from kt_lab.manifests import (
+    check_columns,
+    is_manifest,
+    read_manifest,
+    recorded_rows,
+    require_free,
+    unreadable,
+)
 from kt_lab.space import ParameterSpace
 from kt_lab.store.files import replacing
 from kt_lab.ticks import of_each, read_table, write_table
@@ -194,7 +201,9 @@ class Landscape:
         return float(np.nanmin(self.latency_us))
 
     def save(self, path: Path) -> Path:
-        """Writes <path>.parquet and <path>.json by atomic replacement; returns the former."""
+        """Writes <path>.parquet, returned, and <path>.json; replaces no file but a landscape's."""
+        target = table_path(path)
+        require_free(target.with_suffix(".json"))
         frame = self.table.reset_index(drop=True)
         arrays = {f"p_{n}": pa.array(frame[f"p_{n}"], pa.int16()) for n in self.space.names}
         arrays |= {n: pa.array(frame[n].astype(str)).dictionary_encode() for n in _TEXTS}
@@ -203,7 +212,6 @@ class Landscape:
         arrays |= {n: pa.array(frame[n].astype(d), from_pandas=True) for n, d in _FACTS.items()}
         arrays["samples_us"] = pa.array(frame["samples_us"].map(list), pa.list_(pa.float32()))
         arrays["visit"] = pa.array(frame["visit"].map(list), pa.list_(pa.int8()))
-        target = table_path(path)
         with replacing(target.with_suffix(".json")) as about, replacing(target) as partial:
             write_table(arrays, partial)
             digest = hashlib.sha256(partial.read_bytes()).hexdigest()
@@ -226,10 +234,8 @@ class Landscape:
         except OSError as error:
             raise unreadable(path, error) from None
         if manifest.get("schema") != SCHEMA:
-            raise LandscapeError(
-                f"a landscape manifest must have schema {SCHEMA}, got {manifest.get('schema')} in "
-                f"{path.name}"
-            )
+            told = f"got {manifest.get('schema')} in {path.name}"
+            raise LandscapeError(f"a landscape manifest must have schema {SCHEMA}, {told}")
         if hashlib.sha256(raw).hexdigest() != manifest.get("sha256"):
             raise LandscapeError(
                 f"a landscape must match the sha256 of its manifest, got another in {path.name}; "
@@ -286,7 +292,7 @@ def _entry(path: Path, _version: tuple[int, ...]) -> LandscapeEntry:
     return LandscapeEntry(*named, table_path(path), facts.get("configs", 0))
 
 
-def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
+def load_landscape(workload: str | os.PathLike, *, gpu: str | None = None) -> Landscape:
     """Loads a shipped landscape by workload key ("softmax/4096x640") and, if need be, GPU.
 
     A workload that ends in .parquet is the file of a landscape anywhere. Without `gpu` it is the
@@ -295,6 +301,7 @@ def load_landscape(workload: str, *, gpu: str | None = None) -> Landscape:
     Raises:
         LandscapeError: There is none, or several GPUs have one, none of them REFERENCE_GPU.
     """
+    workload = os.fspath(workload)  # as `Landscape.save` returns it
     if workload.endswith(".parquet"):
         return Landscape.load(workload)
     entries = landscapes()

@@ -32,6 +32,15 @@ def is_manifest(path: Path) -> bool:
     return path.with_suffix(".parquet").exists() or b'"fingerprint"' in path.read_bytes()
 
 
+def require_free(path: Path) -> None:
+    """Raises LandscapeError where a manifest would replace a file that is no landscape's."""
+    if path.exists() and not is_manifest(path):
+        raise LandscapeError(
+            "a landscape is NAME.parquet with its manifest NAME.json, got a name that would write "
+            f"over {path.name}, which is no landscape's; save it under another name"
+        )
+
+
 def unreadable(path: Path, error: Exception) -> LandscapeError:
     """Returns the error of a file that cannot be read."""
     return LandscapeError(

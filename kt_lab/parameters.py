@@ -69,7 +69,7 @@ class Parameter:
 
     def describe(self) -> dict[str, Any]:
         """Returns the arguments that make the axis again, with its kind, as JSON-ready data."""
-        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        facts = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.init}
         return {"kind": type(self).__name__} | facts
 
 
@@ -127,7 +127,7 @@ class Ordered(Parameter):
 
     def __post_init__(self):
         """Copies the numbers and checks their order."""
-        object.__setattr__(self, "numbers", tuple(self.numbers))
+        object.__setattr__(self, "numbers", tuple(map(_plain, self.numbers)))
         if any(not a < b for a, b in pairwise(self.numbers)):
             raise SpaceError(f"{self.name} must list ascending numbers, got {self.numbers}")
         self._finish(self.numbers, self.role)
@@ -143,7 +143,7 @@ class Choice(Parameter):
 
     def __post_init__(self):
         """Copies the alternatives."""
-        object.__setattr__(self, "choices", tuple(self.choices))
+        object.__setattr__(self, "choices", tuple(map(_plain, self.choices)))
         self._finish(self.choices, self.role)
 
     @property
@@ -169,6 +169,11 @@ class Flag(Parameter):
     def __post_init__(self):
         """Sets both values."""
         self._finish((False, True), self.role)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value that a file gives back as it was: numbers of numpy become text there."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 _KINDS = {kind.__name__: kind for kind in (PowerOfTwo, Integer, Ordered, Choice, Flag)}

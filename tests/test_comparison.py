@@ -218,7 +218,7 @@ def test_ratios_of_many_searchers_are_rows_and_of_few_are_bars(runs, drawings):
 def test_mistakes_are_told(runs):
     with pytest.raises(UsageError, match="at least two searchers"):
         comparison.budget_table(runs[runs.searcher == "pattern"])
-    with pytest.raises(UsageError, match="searcher must be one of"):
+    with pytest.raises(UsageError, match="searcher of these runs must be one of"):
         comparison.budget_table(runs, reference="tpe")
     with pytest.raises(UsageError, match="workload must be one of"):
         comparison.convergence_figure(runs, workloads=["softmax/1x1"])

@@ -86,6 +86,15 @@ def test_the_default_folder_is_beside_the_recorded_data(tmp_path, monkeypatch):
     assert list(winners()) == [("softmax/4096x640", "h100", path)]
 
 
+def test_the_folder_of_a_search_tells_its_winners_too(tmp_path):
+    """`tune --directory out` stores them in out/winners; others may be told either."""
+    path = save_winner(make(), tmp_path / "winners")
+    for directory in (tmp_path, tmp_path / "winners"):
+        assert list(winners(directory)) == [("softmax/4096x640", "h100", path)]
+        assert load_winner("softmax/4096x640", directory=directory) == make()
+    assert list(winners(tmp_path / "elsewhere")) == []
+
+
 def test_a_missing_winner_says_what_there_is(tmp_path):
     with pytest.raises(StoreError, match="none; tune it first; stored: none"):
         load_winner("softmax/4096x640", directory=tmp_path)

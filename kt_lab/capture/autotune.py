@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from kt_lab.capture.listening import by_listener, by_wrapping
@@ -231,6 +232,7 @@ def _values(config: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     value = getattr(value, "value", value)  # of a tl.constexpr
+    value = value.item() if isinstance(value, np.generic) else value
     return value if value is None or type(value) in (bool, int, float, str) else str(value)
 
 

@@ -102,6 +102,8 @@ def space_of(
     broken = int((~space.valid(rows)).sum())
     law = "every recorded config must obey the restrictions; give those of this file"
     require(not broken, law, f"{broken:,} of {len(rows):,} that do not", f"{restrictions}")
+    recorded = (rows == space.row(space.default)).all(axis=1).any()
+    require(recorded, "the default must be a config that was recorded", default, "options")
     told = {"constraints": [c.expression for c in constraints], "membership": left}
     return space.only(rows), told
 

@@ -74,8 +74,15 @@ def to_json(value: Any) -> str:
 
 
 def write_text(path: Path | str, text: str) -> Path:
-    """Writes text by atomic replacement, gzipped if the name ends in .gz; returns the path."""
+    """Writes text by atomic replacement, gzipped if the name ends in .gz; returns the path.
+
+    Raises:
+        LandscapeError: It would replace the manifest of a landscape.
+    """
     path, raw = Path(path), text.encode()
+    manifest = path.suffix == ".json" and path.with_suffix(".parquet").exists()
+    law = "another tuner's file must have another name than a landscape's manifest"
+    require(not manifest, law, path.name, f"{path.parent}; choose one")
     with replacing(path) as partial:
         partial.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
     return path

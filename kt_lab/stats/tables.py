@@ -46,7 +46,7 @@ def check_searcher(runs: pd.DataFrame, name: str) -> str:
     """Returns the searcher's name when the runs hold it, else raises UnknownName."""
     known = runs["searcher"].astype(str).unique()
     if name not in known:
-        raise UnknownName("searcher", name, known)
+        raise UnknownName("searcher of these runs", name, known)
     return name
 
 

@@ -200,6 +200,20 @@ def test_an_older_triton_is_recorded_beside_its_autotuner(cell, recorded):
     assert cell("beside.recordings[0].duration_s") >= 0
 
 
+def test_numbers_of_numpy_are_numbers(cell):
+    cell(
+        "import numpy as np\n"
+        "powers = [triton.Config({'BLOCK': b}, num_warps=w)\n"
+        "          for b, w in zip(2 ** np.arange(4, 7), (1, 2, 4))]\n"
+        "counted = AutotuneRecorder()\n"
+        "counted.take(fn=tuned().fn, key=(64,), best_config=powers[0], cache_hit=False,\n"
+        "             configs_timings={c: [1.0, 1.0, 1.0] for c in powers}, duration=1.0)\n"
+        "space = counted.recordings[0].landscape().space\n"
+    )
+    axes = cell("{p.name: [type(p).__name__, list(p.values)] for p in space.parameters}")
+    assert axes["BLOCK"] == ["PowerOfTwo", [16, 32, 64]]
+
+
 def test_what_varies_becomes_an_axis_and_odd_values_survive(cell):
     cell(
         "def timed(configs):\n"

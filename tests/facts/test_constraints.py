@@ -109,3 +109,14 @@ def test_and_and_or_are_what_they_are_in_python():
     assert values("(a and b) + (a or b or 7)") == [(a and b) + (a or b or 7) for a, b in rows]
     assert Constraint("c", "mode and a < 3").evaluate(columns).tolist() == [True, False] * 2
     assert Constraint("c", "not mode or a").evaluate(columns).tolist() == [False, True] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["(mode or 'y') == 'y'", "(mode or 'y') == 'y' or a > 2", "(mode and 'z') != 'z'"]
+)
+def test_a_text_that_is_empty_gives_way_as_in_python(text):
+    """Shapes of a column and of a literal differ in what numpy makes of them, not in kind."""
+    modes, numbers = ["x", "", "y", ""], [0, 1, 2, 3]
+    columns = {"a": np.array(numbers), "mode": np.array(modes, dtype=object)}
+    wanted = [eval(text, {"mode": m, "a": n}) for m, n in zip(modes, numbers, strict=True)]
+    assert Constraint("c", text).evaluate(columns).tolist() == wanted

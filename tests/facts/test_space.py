@@ -1,9 +1,11 @@
+import json
 import pickle
 
 import numpy as np
 import pytest
 
 from kt_lab.errors import SpaceError
+from kt_lab.parameters import Ordered
 from kt_lab.rows import distinct
 from kt_lab.space import Choice, Constraint, Flag, Integer, ParameterSpace, PowerOfTwo
 
@@ -117,6 +119,22 @@ def test_fingerprint_follows_values_and_constraints_only():
     assert _space(default=other_default).fingerprint == _space().fingerprint
     assert _space(constants={"N": 512}).fingerprint != _space().fingerprint
     assert _space(constraints=[]).fingerprint != _space().fingerprint
+
+
+def test_numbers_of_numpy_come_back_from_a_file_as_numbers():
+    made = ParameterSpace(
+        [
+            Choice("A", tuple(2 ** np.arange(4, 7))),
+            PowerOfTwo("B", np.int64(1), np.int64(8)),
+            Ordered("C", tuple(np.array([1.5, 2.5]))),
+        ],
+        default={"A": 16, "B": 1, "C": 1.5},
+    )
+    text = json.dumps(made.describe())  # which takes no number of numpy
+    copy = ParameterSpace.from_description(json.loads(text))
+    assert copy.fingerprint == made.fingerprint
+    assert [p.values for p in copy.parameters] == [(16, 32, 64), (1, 2, 4, 8), (1.5, 2.5)]
+    assert copy.contains({"A": 32, "B": 2, "C": 2.5})
 
 
 def test_a_space_survives_description_and_pickling():

@@ -207,6 +207,21 @@ def test_a_conversion_replaces_nobodys_file(tmp_path, capsys):
     assert main(["convert", str(source), str(land), "--format", "cache"]) == 0, "its own it may"
 
 
+def test_nor_does_saving_or_writing_from_python(tmp_path):
+    source = write(tmp_path / "kt.json", hub())
+    before = source.read_bytes()
+    found = read_cache(source)
+    with pytest.raises(LandscapeError, match=r"would write over kt\.json, .* another name"):
+        found.save(tmp_path / "kt")
+    assert (source.read_bytes(), list(tmp_path.glob("*.parquet"))) == (before, [])
+    path = found.save(tmp_path / "mine")
+    for write_it in (write_cache, write_t4):
+        with pytest.raises(LandscapeError, match=r"than a landscape's manifest, got 'mine\.json'"):
+            write_it(found, tmp_path / "mine.json")
+    Landscape.load(path)
+    found.save(path)  # its own it may
+
+
 def test_samples_keep_the_protocol_that_they_were_taken_by(recorded, tmp_path):
     back = read_cache(write_cache(recorded, tmp_path / "a.json"))
     assert back.manifest["protocol"] == recorded.manifest["protocol"]

@@ -106,6 +106,14 @@ def test_the_space_has_the_recorded_members_and_the_laws_that_can_be_told(tmp_pa
     assert other.space.default == _config(32, 1, 0)
 
 
+def test_a_default_that_was_not_recorded_is_refused_not_replaced(tmp_path):
+    data = hub()
+    del data["cache"]["32,1,0,15"]
+    path = write(tmp_path / "k.json", data)
+    with pytest.raises(LandscapeError, match="default must be a config that was recorded, got"):
+        read_cache(path, default=dict(_config(32, 1, 0)))
+
+
 def test_the_default_is_the_first_recorded_config_that_works(tmp_path):
     data = hub()
     del data["cache"]["16,1,0,15"]["times"]

@@ -252,6 +252,15 @@ def test_constraints_tell_what_they_forbid():
     assert shown.loc["B", "default"] == "(empty)"
 
 
+def test_constraints_over_numbers_beside_texts_tell_it_too():
+    space = ParameterSpace(
+        [Choice("A", (16, 32, "auto")), PowerOfTwo("B", 1, 2)],
+        constraints=[Constraint("wide", "A != 16 or B > 1", "16 needs B")],
+        default={"A": 32, "B": 1},
+    )
+    assert figures.constraints_table(space)["forbids"].tolist() == [1 / 6]
+
+
 def test_workloads_tell_their_floors():
     kernel = get_kernel("softmax")
     table = figures.workloads_table(kernel)

@@ -4,7 +4,9 @@ import json
 import numpy as np
 import pytest
 
+from kt_lab.budget import Budget
 from kt_lab.errors import LandscapeError
+from kt_lab.experiment import Experiment
 from kt_lab.landscape import Landscape, landscapes, load_landscape
 from tests.runners.tables import make_landscape
 
@@ -72,6 +74,14 @@ def test_a_damaged_landscape_is_refused_with_its_law(tmp_path, damage, law):
     damage(path)
     with pytest.raises(LandscapeError, match=law):
         Landscape.load(path)
+
+
+def test_what_save_returns_is_what_others_take(tmp_path):
+    path = make_landscape().save(tmp_path / "mine")
+    assert load_landscape(path).table.equals(load_landscape(str(path)).table)
+    study = Experiment("mine", [path], ["random"], seeds=1, budget=Budget(trials=2), lanes=(2,))
+    assert study.workloads == [str(path)]
+    assert set(study.run()["workload"]) == {load_landscape(path).workload}
 
 
 def test_a_dot_in_a_name_is_part_of_it(tmp_path):
