@@ -229,14 +229,15 @@ def _tvm_rows(result: Mapping[str, Any]) -> str:
         ratio = f"{row['paths']['best']['min_us'] / known['min_us']:.2f}" if known else ""
         rows.append([f"`{row['workload']}`", str(row["threads"]), *us, ratio, failed_trials(row)])
     sizes = Counter(row["size"] for row in result["rows"])
+    told = [f"{counted(count, 'row')} of {size} size" for size, count in sizes.items()]
     summary = (
         f"Microseconds, {result['provenance']['cpu']}, {result['provenance']['cores']} cores, "
         f"torch {result['rows'][0]['torch']}: "
-        f"{', '.join(f'{count} rows of {size} size' for size, count in sizes.items())}"
+        f"{', '.join(told)}"
     )
-    told = "* disturbed in spite of repetition. Failed: trials of TVM that took too long."
+    note = "* disturbed in spite of repetition. Failed: trials of TVM that took too long."
     last = ["best / TVM tuned", "failed"]
-    return folded(summary, f"{told}\n\n{grid(['workload', 'threads', *heads, *last], rows)}")
+    return folded(summary, f"{note}\n\n{grid(['workload', 'threads', *heads, *last], rows)}")
 
 
 def _players(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None = None) -> str:

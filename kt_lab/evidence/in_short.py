@@ -9,6 +9,9 @@ from typing import Any
 import pandas as pd
 
 from kt_lab.evidence.cold import FLAGSHIP
+from kt_lab.evidence.dojo_published import complete
+from kt_lab.evidence.dojo_tables import cpus_of
+from kt_lab.evidence.dojo_tables import means as geomeans
 from kt_lab.evidence.geomeans import geomean_interval
 from kt_lab.evidence.helion_field_tables import (
     AS_LONG,
@@ -45,7 +48,7 @@ def block(directory: Path | None = None) -> str:
     """
     names = ("cold", "cold-unseen", "warm_live", "live", "large", "large-judged")
     names += ("helion_field", "helion_field-h100", "tvm", "tvm-xeon", "tvm-256")
-    names += ("tvm-zen4", "tvm-zen4-256")
+    names += ("tvm-zen4", "tvm-zen4-256", "tvm-zen2")
     folder = directory or data_directory() / "evidence"
     stored = {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
     return bullets(
@@ -56,7 +59,8 @@ def block(directory: Path | None = None) -> str:
             + _full(stored["helion_field"], stored["helion_field-h100"]),
             _programs(stored["tvm"])
             + _longer(stored["tvm-xeon"], stored["tvm-256"])
-            + _longer(stored["tvm-zen4"], stored["tvm-zen4-256"]),
+            + _longer(stored["tvm-zen4"], stored["tvm-zen4-256"])
+            + _narrow(stored["tvm-zen2"]),
         ]
     )
 
@@ -213,3 +217,18 @@ def _longer(result: Mapping[str, Any], longer: Mapping[str, Any]) -> str:
     cpu = longer["provenance"]["cpu"]
     said = f" With up to {longer['trials']} programs each, on one CPU ({cpu}): {'; '.join(told)}."
     return said if told else ""
+
+
+def _narrow(result: Mapping[str, Any]) -> str:
+    """Words the means on a CPU whose vectors are half as long, of sizes that are complete."""
+    rows = complete(result)["rows"]
+    told = [
+        f"{mean['ratio']:.2f} ({mean['low']:.2f} to {mean['high']:.2f}) of tuned TVM's time on "
+        f"the {mean['workloads']} workloads of {size} size on {counted(mean['threads'], 'thread')}"
+        f", {mean['losses']} of them slower"
+        for size in dict.fromkeys(row["size"] for row in rows)
+        for mean in geomeans([row for row in rows if row["size"] == size], references=(TUNED,))
+        if mean["group"] == "all"
+    ]
+    names = listed(sorted(cpus_of(rows)))
+    return f" On a CPU with AVX2 alone ({names} as LLVM calls it): {'; '.join(told)}."

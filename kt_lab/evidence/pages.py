@@ -14,7 +14,7 @@ FRONT, RESULTS, DATA = "README.md", "notebooks/RESULTS.md", "data/README.md"
 _COLD = ("cold", "cold-unseen", "cold-older", "cold-h100", "foreign", "exhausted")
 _DOJO = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
 _DOJO += ("learners-encoders",)
-_ELSEWHERE = ("tvm-xeon", "tvm-zen4")
+_ELSEWHERE = ("tvm-xeon", "tvm-zen4", "tvm-zen2")
 _LONGER = ("tvm-256", "tvm-zen4-256")
 _FLOORS = ("tvm-zen4-floors",)
 

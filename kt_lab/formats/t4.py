@@ -54,7 +54,7 @@ def read_t4(path: Path | str, **options: Any) -> Landscape:
     require(isinstance(results, list), law, sorted(found), where)
     for place, result in enumerate(results):
         config, fields = _record(result, unit, f"{where}, result {place}")
-        records.setdefault(to_json(config), (config, fields))
+        records.setdefault(to_json(dict(sorted(config.items()))), (config, fields))
         for name, value in config.items():
             axes.setdefault(name, {})[to_json(value)] = value
     told = {"kernel": Path(path).resolve().parent.name} | hints(metadata, where)

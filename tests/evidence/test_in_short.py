@@ -15,7 +15,7 @@ from kt_lab.landscape import data_directory
 def stored(tmp_path):
     """A copy of the stored results, which a test may change."""
     colds = ("cold", "cold-unseen")
-    tvms = ("tvm", "tvm-xeon", "tvm-256", "tvm-zen4", "tvm-zen4-256")
+    tvms = ("tvm", "tvm-xeon", "tvm-256", "tvm-zen4", "tvm-zen4-256", "tvm-zen2")
     fields = ("helion_field", "helion_field-h100")
     for name in (*colds, "warm_live", "live", "large", "large-judged", *fields, *tvms):
         shutil.copy(data_directory() / "evidence" / f"{name}.json", tmp_path)
@@ -52,7 +52,7 @@ def test_a_win_over_tvm_is_claimed_only_of_enough_programs(stored):
 
 
 def test_more_programs_are_told_where_every_workload_had_them(stored):
-    told = "of tuned TVM's time on the 14 workloads of cache size on 1 thread"
+    told = "With up to 256 programs each, on one CPU (Intel"
     assert told in in_short.block(stored)
 
     def one_fewer(result):
@@ -60,6 +60,20 @@ def test_more_programs_are_told_where_every_workload_had_them(stored):
 
     change(stored, "tvm-256", one_fewer)
     assert told not in in_short.block(stored)
+
+
+def test_narrow_vectors_are_told_of_sizes_that_are_complete_alone(stored):
+    told = "On a CPU with AVX2 alone (znver2 as LLVM calls it): "
+    assert f"{told}0." in in_short.block(stored)
+
+    def one_of_memory(result):
+        result["rows"] = [row for row in result["rows"] if row["size"] == "cache"]
+        result["rows"].append(dict(result["rows"][0], size="memory", workload="multiply/9"))
+
+    change(stored, "tvm-zen2", one_of_memory)
+    _, _, after = in_short.block(stored).partition(told)
+    assert "14 workloads of cache size on 1 thread" in after
+    assert "memory size" not in after
 
 
 def test_more_programs_of_one_cpu_are_not_told_with_fewer_of_another(stored):

@@ -315,3 +315,12 @@ def test_names_fit_folders(tmp_path):
     assert (found.workload, found.gpu) == ("k-float-4/unknown", "mi250x")
     assert gzip.decompress((tmp_path / "MI250X.json.gz").read_bytes())
     assert HUB["cache"] == {}
+
+
+def test_a_config_whose_names_stand_in_another_order_is_the_same_config(tmp_path):
+    data = t4()
+    twice = dict(data["results"][0])
+    twice["configuration"] = dict(reversed(twice["configuration"].items()))
+    once = read_t4(write(tmp_path / "once.json", data))
+    again = read_t4(write(tmp_path / "twice.json", data | {"results": [*data["results"], twice]}))
+    assert again.table["samples_us"].tolist() == once.table["samples_us"].tolist()

@@ -62,7 +62,7 @@ def test_where_no_compiler_starts_the_search_ends_and_goes_on_when_one_does(open
 
 
 def test_inputs_that_cannot_be_made_are_told_at_the_start(opened):
-    with pytest.raises(UsageError, match=r"inputs and reference of fake/16 must be made.*memory"):
+    with pytest.raises(UsageError, match=r"inputs of fake/16 must be made within .*memory"):
         opened(timing="full_gpu")
     with opened() as runner:  # the GPU is free again
         assert runner.free
