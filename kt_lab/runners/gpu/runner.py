@@ -169,7 +169,7 @@ class GpuRunner(Closing):
     def _load(self) -> None:
         """Waits until the timing process has its inputs, or raises UsageError: it is start-up."""
         task, limits = {"do": "load", "subject": self._subject, "alone": True}, self._limits
-        law = f"inputs of {self.workload.key} must be made within Limits.loading_s={limits.loading_s:g}"
+        law = f"inputs of {self.workload.key} must be made within loading_s={limits.loading_s:g} s"
         told = answered(self._pipeline.ask(task, timeout_s=limits.loading_s).result(), law)
         # where a result is wrong all of it is made once more, within the task's limit
         self._pipeline.limits = replace(limits, timing_s=limits.timing_s + 2 * told["seconds"])
