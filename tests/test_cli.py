@@ -8,6 +8,7 @@ import pytest
 
 from kt_lab import __version__, cli
 from kt_lab.commands import listing
+from kt_lab.commands import tune as tune_command
 from kt_lab.errors import UnknownName, UsageError
 
 
@@ -184,3 +185,10 @@ def test_an_unknown_name_survives_the_way_out_of_a_process():
     error = UnknownName("study", "headlin", ["headline"])
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (UnknownName, str(error))
+
+
+@pytest.mark.parametrize("pair", ["seed=3", "budget=10", "prior=1"])
+def test_what_is_the_runs_is_no_option_of_its_searcher(pair):
+    with pytest.raises(UsageError, match=f"must be the searcher's, got '{pair}'.*--seed"):
+        tune_command._options([pair])
+    assert tune_command._options(["starts=4", "kind=a"]) == {"starts": 4, "kind": "a"}

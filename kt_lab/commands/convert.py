@@ -47,6 +47,20 @@ def _require_apart(source: str, target: Path, *, importing: bool) -> None:
     )
 
 
+def _require_own(landscape: Landscape, table: Path) -> None:
+    """Raises UsageError where what is imported would replace a landscape of something else."""
+    if not table.exists():
+        return
+    facts = read_manifest(table.with_suffix(".json"))
+    there, here = (facts.get("workload"), facts.get("gpu")), (landscape.workload, landscape.gpu)
+    if there != here:
+        raise UsageError(
+            f"an imported landscape may replace one of its own workload and GPU, got "
+            f"{' on '.join(here)} for {table.name}, which holds {' on '.join(map(str, there))}; "
+            "give the target another name"
+        )
+
+
 def _is_manifest(path: Path) -> bool:
     """Whether a file is the manifest of a landscape."""
     try:
@@ -86,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
             options["restrictions"] = conditions(args.conditions)
         _require_apart(args.source, args.target, importing=True)
         landscape = read(args.source, **options)
+        _require_own(landscape, table_path(args.target))
         saved = landscape.save(args.target)
     else:
         _require_apart(args.source, args.target, importing=False)

@@ -130,12 +130,20 @@ def told(result: LiveResult) -> str:
     return "\n".join([*lines, f"stored in {result.path}"])
 
 
+_OF_THE_RUN = ("space", "seed", "budget", "prior")
+
+
 def _options(pairs: list[str]) -> dict:
     options = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"an option must be NAME=VALUE, got {pair!r}")
+        if name in _OF_THE_RUN:
+            raise UsageError(
+                f"an option must be the searcher's, got {pair!r}; give the run's own by --seed, "
+                "--trials, --seconds or --known"
+            )
         try:
             options[name] = json.loads(value)
         except ValueError:

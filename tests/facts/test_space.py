@@ -240,3 +240,8 @@ def test_sampling_says_so_where_hardly_anything_is_valid():
         )
         with pytest.raises(SpaceError, match=f"must find valid configs, got {found} of 4,096 in"):
             space.sample_rows(4096, rng=np.random.default_rng(0))
+
+
+def test_values_by_name_are_no_parameters():
+    with pytest.raises(SpaceError, match=r"parameters must be a list of Parameter, got \{'B'"):
+        ParameterSpace({"B": [1, 2]}, default={"B": 1})

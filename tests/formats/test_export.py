@@ -207,6 +207,18 @@ def test_a_conversion_replaces_nobodys_file(tmp_path, capsys):
     assert main(["convert", str(source), str(land), "--format", "cache"]) == 0, "its own it may"
 
 
+def test_an_import_replaces_no_landscape_of_another_workload(tmp_path, capsys):
+    source = write(tmp_path / "kt.json", hub())
+    target = ["convert", str(source), str(tmp_path / "land.parquet"), "--format", "cache"]
+    assert main([*target, "--workload", "4096x1"]) == 0
+    before = (tmp_path / "land.parquet").read_bytes()
+    assert main([*target, "--workload", "4096x2"]) == 2
+    assert "got convolution_kernel/4096x2 on" in (said := capsys.readouterr().err)
+    assert "which holds convolution_kernel/4096x1" in said
+    assert (tmp_path / "land.parquet").read_bytes() == before
+    assert main([*target, "--workload", "4096x1"]) == 0, "its own it may"
+
+
 def test_nor_does_saving_or_writing_from_python(tmp_path):
     source = write(tmp_path / "kt.json", hub())
     before = source.read_bytes()
