@@ -33,8 +33,11 @@ def is_manifest(path: Path) -> bool:
 
 
 def require_free(path: Path) -> None:
-    """Raises LandscapeError where a manifest would replace a file that is no landscape's."""
-    if path.exists() and not is_manifest(path):
+    """Raises LandscapeError where a manifest would replace a file that is no landscape's.
+
+    What it says counts alone: a table beside another tuner's file makes that no manifest.
+    """
+    if path.exists() and b'"fingerprint"' not in path.read_bytes():
         raise LandscapeError(
             "a landscape is NAME.parquet with its manifest NAME.json, got a name that would write "
             f"over {path.name}, which is no landscape's; save it under another name"

@@ -7,11 +7,11 @@ Parquet file with its manifest; any other source is a landscape, by its file or 
 import argparse
 from pathlib import Path
 
-from kt_lab.errors import LandscapeError, UsageError
+from kt_lab.errors import UsageError
 from kt_lab.formats import conditions, read_cache, read_t4, write_cache, write_t4
 from kt_lab.formats.records import OBJECTIVES
 from kt_lab.landscape import Landscape, load_landscape, table_path
-from kt_lab.manifests import read_manifest
+from kt_lab.manifests import read_manifest, require_free
 
 _FORMATS = {"cache": (read_cache, write_cache), "t4": (read_t4, write_t4)}
 _OPTIONS = ("objective", "kernel", "workload", "gpu")
@@ -35,8 +35,6 @@ def _require_apart(source: str, target: Path, *, importing: bool) -> None:
     manifest = table.with_suffix(".json")
     if importing and manifest.resolve() == Path(source).resolve():
         lost = f"{manifest.name}, its own source"
-    elif importing and manifest.exists() and not _is_manifest(manifest):
-        lost = f"{manifest.name}, which is no landscape's"
     elif not importing and target in (manifest, table) and table.exists():
         lost = f"the manifest of {table.name}" if target == manifest else f"landscape {table.name}"
     else:
@@ -49,9 +47,11 @@ def _require_apart(source: str, target: Path, *, importing: bool) -> None:
 
 def _require_own(landscape: Landscape, table: Path) -> None:
     """Raises UsageError where what is imported would replace a landscape of something else."""
-    if not table.exists():
+    manifest = table.with_suffix(".json")
+    require_free(manifest)
+    if not (table.exists() and manifest.exists()):
         return
-    facts = read_manifest(table.with_suffix(".json"))
+    facts = read_manifest(manifest)
     there, here = (facts.get("workload"), facts.get("gpu")), (landscape.workload, landscape.gpu)
     if there != here:
         raise UsageError(
@@ -59,14 +59,6 @@ def _require_own(landscape: Landscape, table: Path) -> None:
             f"{' on '.join(here)} for {table.name}, which holds {' on '.join(map(str, there))}; "
             "give the target another name"
         )
-
-
-def _is_manifest(path: Path) -> bool:
-    """Whether a file is the manifest of a landscape."""
-    try:
-        return "fingerprint" in read_manifest(path)
-    except LandscapeError:
-        return False
 
 
 def _require_export(args: argparse.Namespace) -> None:

@@ -226,6 +226,10 @@ def test_nor_does_saving_or_writing_from_python(tmp_path):
     with pytest.raises(LandscapeError, match=r"would write over kt\.json, .* another name"):
         found.save(tmp_path / "kt")
     assert (source.read_bytes(), list(tmp_path.glob("*.parquet"))) == (before, [])
+    (tmp_path / "kt.parquet").write_bytes(b"of another one")  # which makes it no manifest
+    with pytest.raises(LandscapeError, match=r"would write over kt\.json"):
+        found.save(tmp_path / "kt")
+    assert source.read_bytes() == before
     path = found.save(tmp_path / "mine")
     for write_it in (write_cache, write_t4):
         with pytest.raises(LandscapeError, match=r"than a landscape's manifest, got 'mine\.json'"):
