@@ -67,8 +67,9 @@ class JointRunner:
     too. The worst case is read as the power mean of order 16, for the same reason.
 
     A GPU times one workload at a time, so proposals wait for one another and the workloads take
-    turns. Live runners hold their GPU and are closed after each turn; simulated ones stay, and
-    their seconds add up.
+    turns. A live runner holds its GPU: it turns to the next workload if it can, as `GpuRunner`
+    does, and is closed for the next one's otherwise. Simulated ones stay, and their seconds add
+    up.
 
     Attributes:
         readings: Config -> cost per workload as last measured, shape (workloads,), inf where it
@@ -135,9 +136,10 @@ class JointRunner:
         """Measures the batch on every workload unless some of the last one is left."""
         if not self._ready:
             batch, self._waiting = self._waiting, []
-            turns = [self._turn(at, batch) for at in range(len(self._workloads))]
+            every = range(len(self._workloads))  # one that is open goes first: a turn costs time
+            turns = {at: self._turn(at, batch) for at in sorted(every, key=self._is_closed)}
             self._ready.extend(
-                (p, self._read(p, [turn.get(p.id) for turn in turns])) for p in batch
+                (p, self._read(p, [turns[at].get(p.id) for at in every])) for p in batch
             )
         return self._ready.popleft()
 
@@ -154,19 +156,32 @@ class JointRunner:
         own = [p for p in own if space.contains(p.config)]
         if not own:
             return {}
-        if at not in self._open:
-            self._open[at] = self._make(self._workloads[at])
-        runner = self._open[at]
-        self.live = runner.live
+        runner = self._runner(at)
         while own or runner.pending:
             count = max(runner.free, not runner.pending)
             runner.submit(own[:count])
             own = own[count:]
             proposal, measurement = runner.next()
             found[proposal.id] = measurement
-        if runner.live:
-            self._open.pop(at).close()
         return found
+
+    def _is_closed(self, at: int) -> bool:
+        return at not in self._open
+
+    def _runner(self, at: int) -> Runner:
+        """Returns the runner of a workload; a live one starts for seconds, so it is kept."""
+        workload, space = self._workloads[at], self._spaces[at]
+        if self.live and self._is_closed(at):
+            _, last = self._open.popitem()
+            if hasattr(last, "turn_to"):
+                self._open[at] = last  # to be closed, whatever the turn comes to
+                last.turn_to(workload, space=space)
+            else:
+                last.close()
+        if self._is_closed(at):
+            self._open[at] = self._make(workload)
+            self.live = self._open[at].live
+        return self._open[at]
 
     def _read(self, proposal: Proposal, found: list[Measurement | None]) -> Measurement:
         got = [m for m in found if m is not None]

@@ -147,7 +147,8 @@ def tune_many(
             Work comes in batches of 16 proposals, and one that ends too late does not count.
         seed: Fixes the searches.
         key: Workloads that share its value share a config; None: every extent and the dtype.
-        runner_for: Opens the runner of a workload: `GpuRunner`, or what replays its landscape.
+        runner_for: Opens the runner of a workload: `GpuRunner`, which goes on with the others
+            (its `turn_to`), or what replays its landscape.
         space_of: The space of a workload; None: that of the registered kernel.
         space: What is searched; None: what any of the workloads' spaces holds (`joint_space`).
     """

@@ -228,33 +228,47 @@ def test_what_runs_nowhere_is_a_failure_and_a_default_must_run():
         joint({"a": board(at0=np.nan)})
 
 
-def test_live_runners_hold_the_gpu_one_after_the_other():
-    """Each is opened for a turn and closed before the next one is."""
-    log = []
+class Live(ReplayRunner):
+    """A live runner that notes when it is opened and closed."""
 
-    class Live(ReplayRunner):
-        live = True
+    live = True
 
-        def __init__(self, landscape, **how):
-            super().__init__(landscape, **how)
-            self.name = landscape.workload
-            log.append(("open", self.name))
+    def __init__(self, landscape, log):
+        super().__init__(landscape, seed=0, compile_lanes=2)
+        self.name, self.log = landscape.workload, log
+        log.append(f"open {self.name}")
 
-        def close(self):
-            log.append(("close", self.name))
+    def close(self):
+        self.log.append(f"close {self.name}")
 
-    made = {x.workload.partition("/")[2]: x for x in landscapes()}
-    works = [Workload("toy", n, x.manifest["extents"], "float16") for n, x in made.items()]
+
+class Turning(Live):
+    """A live runner that can go on with another workload."""
+
+    def turn_to(self, workload, *, space):  # noqa: ARG002 - a landscape has its own
+        self.name = f"toy/{workload.name}"
+        self.log.append(f"turn to {self.name}")
+        self.__dict__.update(vars(ReplayRunner(self.boards[self.name], seed=0)))
+
+
+@pytest.mark.parametrize("kind", [Live, Turning])
+def test_a_live_runner_turns_to_the_next_workload_or_is_closed_for_it(kind):
+    """The defaults, then a batch: one is open at a time, and the one that is open goes first."""
+    log, made = [], {x.workload: x for x in landscapes()}
+    Turning.boards = made
+    works = [Workload("toy", n, made[f"toy/{n}"].manifest["extents"], "float16") for n in "abc"]
     found = tune_many(
         works,
         searcher="random",
-        budget=Budget(trials=4),
-        runner_for=lambda w: Live(made[w.name], seed=0, compile_lanes=2),
-        space_of=lambda w: made[w.name].space,
+        budget=Budget(trials=16),
+        runner_for=lambda w: kind(made[f"toy/{w.name}"], log),
+        space_of=lambda w: made[f"toy/{w.name}"].space,
     )
-    assert len(found.histories[0]) == 4
-    turn = [(what, f"toy/{n}") for n in "abc" for what in ("open", "close")]
-    assert log == 2 * turn, "the defaults, and one batch"
+    assert found.costs == pytest.approx([0.6] * 3), "config 15, read on every workload"
+    if kind is Turning:
+        assert log == ["open toy/a", *(f"turn to toy/{n}" for n in "bcab"), "close toy/b"]
+    else:
+        assert log == [f"{what} toy/{n}" for n in "abcab" for what in ("open", "close")]
 
 
 def test_a_runner_that_fails_at_the_start_holds_no_gpu_any_more():

@@ -12,6 +12,7 @@ from kt_lab.budget import Budget
 from kt_lab.errors import SpaceError, UsageError
 from kt_lab.evidence.scripted import Scripted
 from kt_lab.kernels import subject
+from kt_lab.many import tune_many
 from kt_lab.runners.gpu.jobs import Limits
 from kt_lab.runners.gpu.planning import planner
 from kt_lab.runners.gpu.runner import GpuRunner
@@ -287,6 +288,42 @@ def test_a_runner_turns_to_another_workload_without_a_new_start(runner):
     with pytest.raises(UsageError, match="memory of 4 GB, got 9 GB for fake/9"):
         runner.turn_to(replace(other, name="9", extents={"N": 9 * 10**9}))
     assert measure(runner, config(variant=2)).status == "ok"  # it stays where it was
+    runner.turn_to(other, space=few(1))
+    with pytest.raises(SpaceError):
+        runner.submit([Proposal(0, config(variant=2))])
+
+
+def few(variants):
+    """Configs without a fault, of the first variants."""
+    rows = fakes.SPACE.rows([config(variant=v) for v in range(variants)])
+    return fakes.SPACE.only(rows)
+
+
+def test_one_start_serves_all_workloads_of_one_search(monkeypatch, tmp_path):
+    """Starting workers takes seconds, and a batch goes to every workload."""
+    others = [replace(fakes.WORKLOAD, name=str(n), extents={"N": n}) for n in (32, 64)]
+    opened = []
+
+    def made(workload):
+        assert workload.kernel == "fake"
+        opened.append(make_runner(monkeypatch, tmp_path))
+        return opened[-1]  # in all of the kernel's space, as GpuRunner is
+
+    found = tune_many(
+        [fakes.WORKLOAD, *others],
+        searcher="random",
+        budget=Budget(trials=32),
+        runner_for=made,
+        space_of=lambda w: few(10) if w in others else fakes.CALM_SPACE,
+    )
+    assert len(opened) == 1
+    assert len(found.histories[0]) == 32
+    costs = np.array(list(found.readings.values()))
+    held = np.array([few(10).contains(c) for c in found.readings])
+    assert 0 < held.sum() < 32
+    assert np.isnan(costs[~held, 1:]).all(), "each workload in its own space"
+    assert np.isfinite(costs[held]).all()
+    make_runner(monkeypatch, tmp_path).close()  # the GPU is free
 
 
 def test_the_run_after_another_workload_is_not_charged_for_it(runner):

@@ -242,8 +242,8 @@ class GpuRunner(Closing):
         """Notes clocks, temperature and power in `sensors`; null where they cannot be read."""
         self.sensors.append({"at_s": self._clock.now} | read_sensors(self._device))
 
-    def turn_to(self, workload: Workload | str) -> None:
-        """Goes on with another workload of the kernel, in all of its space: no new start-up.
+    def turn_to(self, workload: Workload | str, *, space: ParameterSpace | None = None) -> None:
+        """Goes on with another workload of the kernel, in all of its space or this: no start-up.
 
         Raises:
             UsageError: Another kernel's workload, one that the GPU's memory cannot hold, or
@@ -256,7 +256,7 @@ class GpuRunner(Closing):
                 f"pending, got {workload.key} with {self.pending} pending; open another runner"
             )
         self._require_room(workload)
-        self.workload, self.space = workload, self.kernel.space(workload)
+        self.workload, self.space = workload, space or self.kernel.space(workload)
         self._subject, self._right = subject(workload, self.kernel), {}
         used = self._pipeline.tally.first_at
         self._pipeline.close()
