@@ -28,7 +28,8 @@ class Key:
     Attributes:
         terms: Expressions over extents, "dtype" and "gpu" in the language of
             `kt_lab.constraints`: "N", "next_power_of_two(M)" (one bucket per doubling),
-            "cdiv(M, G)" (rows of a mean group), "M <= 16". None: one pick for every call.
+            "cdiv(M, G)" (rows of a mean group), "M <= 16". None: one pick for every call. A text
+            is one term.
         edges: Buckets of a term by explicit edges: {"M": (16, 256)} makes its value 0 up to and
             including 16, 1 up to 256, 2 beyond.
 
@@ -43,7 +44,8 @@ class Key:
 
     def __post_init__(self):
         """Parses the terms and copies the edges into an immutable mapping."""
-        object.__setattr__(self, "terms", tuple(self.terms))
+        one = isinstance(self.terms, str)  # Key("N") would else be of the text's characters
+        object.__setattr__(self, "terms", (self.terms,) if one else tuple(self.terms))
         object.__setattr__(self, "edges", Config({k: tuple(v) for k, v in self.edges.items()}))
         object.__setattr__(self, "_parsed", tuple(Constraint(t, t) for t in self.terms))
         if len(set(self.terms)) < len(self.terms):

@@ -1,7 +1,7 @@
 """Live tuning: search on a real GPU, confirm what was found, store the winner."""
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,21 +80,23 @@ def tune_live(
 
     Args:
         what: A workload or its key, or a kernel with one workload; or an open `GpuRunner` or
-            `SeveralRunner`, which is left open for the next run. What it has compiled and timed by
-            then is known to the next run, so compare searchers by their seconds on runners of
-            their own.
+            `SeveralRunner`, which is left open for the next run. That knows what was compiled and
+            timed, so compare searchers by their seconds on runners of their own.
         searcher: Registered name of the searcher.
         options: Its options.
         budget: When to stop; its seconds count the start-up.
         seed: The searcher's seed.
         finalists: How many of the best configs are raced, those with identical launches once.
         rule: When the confirmation decides; None: `Rule()`.
-        prior: What is known beforehand, `kt_lab.transfer.known_prior` for one; its provenance is a
-            part of what makes two searches the same.
+        prior: What is known beforehand (`kt_lab.transfer.known_prior`); its provenance tells
+            searches apart.
         directory: Journals go to <directory>/live, winners to <directory>/winners; None: the
             folder of recorded data.
         resume: Whether to go on with the journal of an earlier part; otherwise it is put aside.
         on_trial: Called with every trial, in order.
+
+    Raises:
+        UsageError: Nothing has run, the default neither.
     """
     given = {
         "searcher": searcher,
@@ -108,9 +110,8 @@ def tune_live(
         "resume": resume,
         "on_trial": on_trial,
     }
-    if isinstance(what, GpuRunner | SeveralRunner):
-        return _tuned(what, **given)
-    with _runner_for(what) as runner:
+    lent = isinstance(what, GpuRunner | SeveralRunner)
+    with nullcontext(what) if lent else _runner_for(what) as runner:
         return _tuned(runner, **given)
 
 
@@ -122,6 +123,8 @@ def _tuned(
     about["known"] = prior.fingerprint if prior else ""
     facts = live_facts(runner, **about)
     interrupted: list[bool] = []
+    if finalists < 1:
+        raise UsageError(f"a confirmation needs finalists >= 1, got finalists={finalists}")
     require_own(budget, lent)  # what is refused leaves the journals as they are
     made = make_searcher(searcher, runner.space, seed=seed, budget=budget, prior=prior, **options)
     with closing(made), journaled(lent, **about, directory=root, resume=resume) as kept:
@@ -228,14 +231,8 @@ def _confirm(
         if measurement.status == OK:
             rest[proposal.config] = measurement.latency_us
     apparent = rest | _apparent_us(history)
-    found = confirm(
-        runner,
-        incumbent=default,
-        finalists=best_launches(history, count),
-        apparent_us=apparent,
-        rule=rule,
-    )
-    return found, apparent
+    raced = {"incumbent": default, "finalists": best_launches(history, count)}
+    return confirm(runner, **raced, apparent_us=apparent, rule=rule), apparent
 
 
 def best_launches(history: History, count: int) -> list[Config]:
@@ -265,16 +262,23 @@ def winner_of(
     Args:
         runner: The runner of both, still open.
         facts: From `kt_lab.journals.live_facts`.
-        history: The search's trials.
+        history: Its trials.
         confirmation: None: it was interrupted, and the best so far is the decision.
         apparent: What the search read of configs, microseconds.
         elapsed_s: Seconds of both.
+
+    Raises:
+        UsageError: Nothing that was tried has run.
     """
     default = runner.space.default
     best = best_launches(history, FINALISTS)
     chosen = confirmation.winner if confirmation else [*best, default][0]
+    if chosen not in {*apparent, *best}:
+        first = [f"{t.status}: {t.measurement.error}" for t in history[:1]]
+        law = f"a winner of {runner.workload.key} must have run, got none that did"
+        raise UsageError(f"{law} of {len(history)} trials {first}; nothing is stored")
     read = {row.config: row.median_us for row in confirmation.table} if confirmation else {}
-    seen = [apparent.get(chosen), apparent.get(default)]
+    seen = apparent.get(chosen), apparent.get(default)
     duel = confirmation if confirmation and confirmation.replaced else None
     return Winner(
         kernel=runner.workload.kernel,
@@ -287,9 +291,7 @@ def winner_of(
         default=default,
         finalists=tuple(best),
         apparent_ratio=seen[0] / seen[1] if all(seen) else None,
-        ratio=duel.ratio if duel else None,
-        low=duel.low if duel else None,
-        high=duel.high if duel else None,
+        **{name: getattr(duel, name, None) for name in ("ratio", "low", "high")},
         p_best=confirmation.p_best if confirmation else None,
         latency_us=read.get(chosen),
         default_us=read.get(default),

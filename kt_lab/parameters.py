@@ -11,6 +11,7 @@ import numpy as np
 from kt_lab.errors import SpaceError
 
 _MOST = 1 << 20  # values of an axis, which are listed
+_POWERS = {2**e for e in range(63)}
 ROLES = ("tile", "warps", "stages", None)
 
 
@@ -84,7 +85,7 @@ class PowerOfTwo(Parameter):
     def __post_init__(self):
         """Checks the bounds and lists the values."""
         for bound in (self.low, self.high):
-            if bound < 1 or bound & (bound - 1):
+            if bound not in _POWERS:
                 raise SpaceError(
                     f"{self.name} must be bounded by powers of two, got low={self.low}, "
                     f"high={self.high}"

@@ -17,6 +17,7 @@ SHAPE = Workload("toy", "3x5000x64", {"E": 3, "M": 5000, "N": 64}, "bfloat16")
     [
         (Key(), ()),
         (Key(("N", "E")), (64, 3)),
+        (Key("cdiv(M, E)"), (1667,)),
         (Key(("dtype", "next_power_of_two(M)")), ("bfloat16", 8192)),
         (Key(("cdiv(M, E)", "M * N > 1000")), (1667, True)),
         (Key(("M",), {"M": (16, 5000)}), (1,)),

@@ -110,6 +110,19 @@ def test_a_config_that_failed_when_it_was_measured_last_does_not_win(runner):
     assert winner_of(runner, facts, history, None, {}, 0.0).config == other
 
 
+def test_where_nothing_ran_there_is_no_winner(runner, tmp_path):
+    """The default least of all: it was tried too."""
+    space = fakes.CALM_SPACE
+    broken = [Config(space.default, FAULT=f) for f in ("compile_error", "wrong_result")]
+    runner.turn_to(fakes.WORKLOAD, space=space.only(space.rows(broken)))
+    with pytest.raises(UsageError, match=r"fake/16 must have run, .* 2 trials \['(comp|wrong)"):
+        tuned(runner, tmp_path)
+    assert not (tmp_path / "winners").exists()
+    assert len(list((tmp_path / "live").rglob("*.jsonl"))) == 1, "what was tried is kept"
+    with pytest.raises(UsageError, match="finalists >= 1, got finalists=0"):
+        tuned(runner, tmp_path, finalists=0)
+
+
 def test_a_confirmation_in_another_process_knows_what_the_search_read(
     monkeypatch, runner, tmp_path
 ):

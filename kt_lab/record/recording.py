@@ -209,18 +209,16 @@ class Recording:
 
     def _take_compilation(self, specialisation: str, outcome: Outcome) -> int:
         """Journals a compilation and queues its first visits; returns how many it made moot."""
+        pairs = self._missing_visits(specialisation)  # as counted: none of what fails to compile
         if specialisation not in self._state.compiled:
             record = {"kind": "compile", "specialisation": specialisation} | compiled(outcome)
             self._write(record | {"workers": outcome.active})
-        pairs = self._jobs[specialisation]
         if self._state.compiled[specialisation]["status"] != "ok":
             return len(pairs)
-        queued = 0
-        for key, at in pairs:
-            if (key, at, 0) not in self._state.visits:
-                self._lane_of((key, at)).queue.append((key, at, 0))
-                queued += 1
-        return len(pairs) - queued
+        firsts = [pair for pair in pairs if (*pair, 0) not in self._state.visits]
+        for pair in firsts:
+            self._lane_of(pair).queue.append((*pair, 0))
+        return len(pairs) - len(firsts)
 
     def _submit_visit(self, lane: Lane, reading: Reading) -> None:
         key, at, visit = reading

@@ -101,6 +101,23 @@ def test_a_killed_recording_resumes_without_measuring_anything_twice(recording, 
     assert Landscape.load(paths[0]).visits == 2
 
 
+def test_a_recording_that_goes_on_counts_what_is_left_and_no_more(recording):
+    """Binaries are compiled again where only some of the configs that share them are whole."""
+
+    def stop(progress):
+        if progress.phase == "visit 2" and progress.done >= progress.total // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recording(on_progress=stop).run()
+    seen = []
+    assert len(recording(on_progress=seen.append).run()) == 2
+    assert all(p.done <= p.total for p in seen)
+    last = {p.phase: (p.done, p.total) for p in seen}
+    done, total = last["compile and visit 1"]
+    assert done == total > 0
+
+
 def test_a_recording_stops_in_time_and_says_what_is_complete(recording):
     assert recording(RecordOptions(limit=60, compile_workers=2, stop_after_s=0.0)).run() == []
     assert len(recording().run()) == 2
