@@ -144,9 +144,10 @@ class Confirmation:
         """The confirmed gain of the challenger, incumbent / challenger - 1, > 0 is better."""
         return None if self.ratio is None else 1 / self.ratio - 1
 
-    def describe(self) -> str:
-        """Returns one sentence for people."""
-        head = f"{self.winner} replaces the incumbent" if self.replaced else "the incumbent stays"
+    def describe(self, incumbent: str = "the incumbent") -> str:
+        """Returns one sentence for people; `incumbent` is what they know that one as."""
+        stays = f"{incumbent[:1].upper()}{incumbent[1:]} stays"
+        head = f"{self.winner} replaces {incumbent}" if self.replaced else stays
         if self.ratio is None:
             return f"{head}: {self.reason}."
         ends = [1 / end - 1 if end else math.inf for end in (self.high, self.low)]

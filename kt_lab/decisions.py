@@ -263,7 +263,9 @@ class Recheck:
 
     def describe(self) -> str:
         """Returns a few sentences for people."""
-        told = " ".join(confirmation.describe() for confirmation in self.confirmations)
+        before = [False, *(c.replaced for c in self.confirmations)]  # the first is the default's
+        names = ["the stored winner" if replaced else "the default" for replaced in before]
+        told = " ".join(c.describe(n) for c, n in zip(self.confirmations, names, strict=False))
         since = f" Since then: {'; '.join(self.changed)}." if self.changed else ""
         return f"Stored winner: {self.verdict}. {told}{since}"
 

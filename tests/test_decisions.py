@@ -203,13 +203,16 @@ def test_a_winner_that_is_still_faster_holds_with_its_new_ratio():
     assert (found.verdict, found.config) == ("holds", BEST)
     assert found.confirmations[0].low < 0.5 < found.confirmations[0].high
     assert found.changed == ("the driver is new",)
-    assert found.describe().startswith("Stored winner: holds. ")
+    first, last = f"{BEST} replaces the default: faster", "The stored winner stays: "
+    assert found.describe().startswith(f"Stored winner: holds. {first}")
+    assert f" {last}" in found.describe()
     assert "the driver is new" in found.describe()
 
 
 def test_a_winner_that_fell_behind_is_lost_to_the_default():
     found = judged(13.0, 14.0, 12.0)
     assert (found.verdict, found.config) == ("lost to the default", DEFAULT)
+    assert found.describe().count(" The default stays: ") == 2
 
 
 def test_a_better_finalist_is_found_whether_or_not_the_winner_still_beats_the_default():
