@@ -10,7 +10,7 @@ never confirmed, and whatever was never decided uses the kernel's own config.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,24 +121,30 @@ def tune_guarded(
         )
     arch = (gpu_arch() or "") if arch is None else arch
     key = key or Key((*workloads[0].extents, "dtype"))
-    given = {w: spaces(w, arch=arch, name=name) for w in workloads}
-    given = {w: space for w, space in given.items() if space.size > 1}
+    given = {w: s for w in workloads if (s := spaces(w, arch=arch, name=name)).size > 1}
+    _ = [key(workload, gpu=arch) for workload in workloads]  # refuses before anything is measured
     how = {"searcher": searcher, "budget": budget, "seed": seed}
-    if k is not None and given:
-        given = _portfolio(given, runner_for, key=key, k=k, objective=objective, **how)
+    few = {"key": key, "k": k, "objective": objective}
+    given, search, share_s = _portfolio(given, runner_for, **few, **how)
     decided, guarded = [], {}
     for workload, space in given.items():
         guarded[workload.key], winner = _decide(workload, space, runner_for, processes, **how)
-        save_winner(winner, directory)
-        decided.append(winner)
+        decided.append(replace(winner, **search, elapsed_s=share_s + winner.elapsed_s))
+        save_winner(decided[-1], directory)
     rest = [w for w in workloads if w not in given]
     return Decided(arch, Dispatch.of_winners(key, decided, others=rest), tuple(decided), guarded)
 
 
 def _portfolio(
     given: Mapping[Workload, ParameterSpace], runner_for, **how: Any
-) -> dict[Workload, ParameterSpace]:
-    """Returns the spaces of a default and what replaces it of k configs, where anything does."""
+) -> tuple[dict[Workload, ParameterSpace], dict[str, Any], float]:
+    """Returns the spaces of a default and what would replace it, the search, a shape's seconds.
+
+    Where nothing would, the default is the decision, and that of an earlier tuning no more.
+    Without a k the spaces are as they were.
+    """
+    if how["k"] is None or not given:
+        return dict(given), {}, 0.0
     found = tune_many(
         list(given),
         runner_for=lambda w: runner_for(w, space=given[w]),
@@ -146,19 +152,14 @@ def _portfolio(
         **how,
     )
     chosen = {w: found.dispatch.config(w, s.default, space=s) for w, s in given.items()}
-    pairs = {w: [s.default, chosen[w]] for w, s in given.items()}
-    return {w: given[w].only(given[w].rows(p)) for w, p in pairs.items() if p[0] != p[1]}
+    pairs = {w: list(dict.fromkeys([s.default, chosen[w]])) for w, s in given.items()}
+    left = {w: given[w].only(given[w].rows(p)) for w, p in pairs.items()}
+    trials = sum(history.trials_spent for history in found.histories)  # each on every shape
+    return left, {"searcher": how["searcher"], "trials": trials}, found.machine_s / len(given)
 
 
 def _decide(
-    workload: Workload,
-    space: ParameterSpace,
-    runner_for,
-    processes: int,
-    *,
-    searcher,
-    budget,
-    seed,
+    workload: Workload, space: ParameterSpace, runner_for, processes, *, searcher, budget, seed
 ) -> tuple[Guarded, Winner]:
     """Returns the guarded pick of one workload, and the decision after all processes."""
     listed = space.enumerable and space.size <= (budget.trials or 0)
@@ -171,14 +172,9 @@ def _decide(
         apparent = {c: m.latency_us for c, m in read.items()}
         usual = apparent.get(incumbent) or min(apparent.values(), default=1.0)
         rule, launches = spending(usual, len(history))
-        guarded = guarded_pick(
-            runner,
-            incumbent=incumbent,
-            apparent_us=apparent,
-            launch=_launches(read).get,
-            launches=launches,
-            rule=rule,
-        )
+        known = {"incumbent": incumbent, "apparent_us": apparent, "rule": rule}
+        alike = _launches(read).get
+        guarded = guarded_pick(runner, **known, launch=alike, launches=launches)
         last, elapsed_s = guarded.confirmation, runner.now
         winner = _winner(runner, history, last, apparent, elapsed_s, searcher, seed)
     for _ in range(1, processes):
@@ -186,13 +182,7 @@ def _decide(
             break
         with closing(runner_for(workload, space=space)) as runner:
             _measured(runner, [incumbent, guarded.config])
-            last = confirm(
-                runner,
-                incumbent=incumbent,
-                finalists=[guarded.config],
-                apparent_us=apparent,
-                rule=rule,
-            )
+            last = confirm(runner, **known, finalists=[guarded.config])
             elapsed_s += runner.now
             winner = _winner(runner, history, last, apparent, elapsed_s, searcher, seed)
     return guarded, winner

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.budget import Budget
-from kt_lab.covering import cover
+from kt_lab.covering import OBJECTIVES, cover
 from kt_lab.errors import UsageError
 from kt_lab.joint import JointRunner, joint_space
 from kt_lab.kernels import get_kernel
@@ -23,7 +23,7 @@ from kt_lab.keys import Dispatch, Key
 from kt_lab.landscape import Landscape
 from kt_lab.runners import Runner
 from kt_lab.runners.gpu.runner import GpuRunner
-from kt_lab.search import make_searcher
+from kt_lab.search import get_searcher, make_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.stats.keyed import CELL, FAILED, crossings, judged_picks, read_costs
 from kt_lab.trial import Config, History
@@ -67,10 +67,14 @@ def portfolio(
         fallback: Whether a workload may use its default where that is no slower, or nothing that
             was chosen runs on it; otherwise the configs cover as many workloads as they can.
     """
+    if not len(landscapes):
+        raise UsageError("a portfolio is of landscapes of one kernel, got none")
     table = landscapes if isinstance(landscapes, pd.DataFrame) else crossings(landscapes)
     visits = list(read_costs(table))
     workloads = list(visits[0][2])
     values = values or {w: w for w in workloads}
+    if lacking := [w for w in workloads if w not in values]:
+        raise UsageError(f"each workload must have a value of the key, got none for {lacking}")
     defaults = table[table["default"]].drop_duplicates("workload").set_index("workload")["config"]
 
     def covered(costs: pd.DataFrame, configs: pd.Index) -> dict[Hashable, Config]:
@@ -152,10 +156,8 @@ def tune_many(
         space_of: The space of a workload; None: that of the registered kernel.
         space: What is searched; None: what any of the workloads' spaces holds (`joint_space`).
     """
-    if k < 1 or not workloads:
-        raise UsageError(f"needs k >= 1 and a workload, got k={k}, {len(workloads)} workloads")
-    if budget.trials is not None and budget.trials < k:
-        raise UsageError(f"k configs need trials >= k, got k={k} and trials={budget.trials}")
+    _require(workloads, k, objective, budget)
+    get_searcher(searcher)  # before any default is measured
     space_of = space_of or (lambda w: get_kernel(w.kernel).space(w))
     spaces = [space_of(workload) for workload in workloads]
     space = space or joint_space(spaces)
@@ -175,6 +177,19 @@ def tune_many(
         return ManyResult(tuple(workloads), *found, readings, tuple(histories), runner.now)
     finally:
         runner.close()
+
+
+def _require(workloads: Sequence[Workload], k: int, objective: str, budget: Budget) -> None:
+    """Raises UsageError where a search could not end in a choice."""
+    kernels = {workload.kernel for workload in workloads}
+    if k < 1 or len(kernels) != 1 or objective not in OBJECTIVES:
+        raise UsageError(
+            "a tuning for many needs workloads of one kernel, k >= 1 and an objective of "
+            f"{', '.join(OBJECTIVES)}, got kernels {', '.join(sorted(kernels)) or 'none'}, k={k}, "
+            f"objective={objective!r}"
+        )
+    if budget.trials is not None and budget.trials < k:
+        raise UsageError(f"k configs need trials >= k, got k={k} and trials={budget.trials}")
 
 
 def _share(budget: Budget, part: int, k: int) -> Budget:

@@ -27,6 +27,7 @@ from kt_lab.landscape import (
     load_landscape,
 )
 from kt_lab.prior import Prior, PriorReading
+from kt_lab.runners.gpu.facts import gpu_slug
 from kt_lab.store.tables import read_table
 from kt_lab.trial import Config
 from kt_lab.workload import Workload
@@ -210,14 +211,17 @@ def _readings(workload: Workload, part: pd.DataFrame) -> Read:
     return list(zip(configs, latencies, strict=True))
 
 
-def nearby_prior(workload: Workload, *, gpu: str, count: int = NEAREST) -> Prior:
+def nearby_prior(workload: Workload | str, *, gpu: str, count: int = NEAREST) -> Prior:
     """Returns what stored runs read at the shapes that lie nearest.
 
     Args:
-        workload: What will be searched, any shape of a registered kernel.
-        gpu: Short name of the GPU.
+        workload: What will be searched, any shape of a registered kernel, or its key.
+        gpu: Name of the GPU.
         count: Runs, at most.
     """
+    if count < 0:
+        raise UsageError(f"a prior takes runs nearby, count >= 0, got count={count}")
+    workload, gpu = _named(workload, gpu)
     runs = earlier_runs(workload.kernel, gpu)
     runs.pop(workload, None)  # an earlier run of the target is resumed, not believed
     found = nearest(workload, runs, count=count)
@@ -225,23 +229,30 @@ def nearby_prior(workload: Workload, *, gpu: str, count: int = NEAREST) -> Prior
     return run_prior(sources, workload=workload.key, gpu=gpu)
 
 
-def known_prior(workload: Workload, *, gpu: str, nearby: bool = True) -> Prior:
+def known_prior(workload: Workload | str, *, gpu: str, nearby: bool = True) -> Prior:
     """Returns what is recorded of a kernel's other shapes, for a search by replay or live.
 
     Args:
-        workload: What will be searched, any shape of a registered kernel.
-        gpu: Short name of the GPU that it will be searched on, such as "h200".
+        workload: What will be searched, any shape of a registered kernel, or its key.
+        gpu: Name of the GPU that it will be searched on: "h200", or "NVIDIA H200".
         nearby: Whether stored runs at the shapes that lie nearest count, too.
 
     Returns:
         Recordings of that GPU, or where it has none, of every GPU. No readings: nothing is known.
     """
+    workload, gpu = _named(workload, gpu)
     own = [e for e in landscapes() if e.kernel == workload.kernel]
     shapes = [e for e in own if e.workload != workload.key]
     shapes = [e for e in shapes if e.gpu == gpu] or shapes
     found = [load_landscape(e.workload, gpu=e.gpu) for e in shapes]
     recorded = _recorded(found, workload=workload.key, gpu=gpu)
     return joined(recorded, nearby_prior(workload, gpu=gpu)) if nearby else recorded
+
+
+def _named(workload: Workload | str, gpu: str) -> tuple[Workload, str]:
+    """Returns a workload, and a GPU's short name: in another spelling nothing is known of it."""
+    workload = workload_of_shape(workload) if isinstance(workload, str) else workload
+    return workload, gpu if gpu in {e.gpu for e in landscapes()} else gpu_slug(gpu)
 
 
 KNOWLEDGE = {

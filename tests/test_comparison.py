@@ -194,6 +194,20 @@ def test_every_figure_is_saved_with_the_points_that_it_shows(drawings, tmp_path)
         assert drawing.figure.get_size_inches()[0] in (3.25, 6.75)
 
 
+def test_what_is_too_short_to_tell_is_counted_whole_or_refused():
+    """No run of ten trials has a correlation to draw, and of a millisecond nothing at all."""
+    budget = Budget(trials=10)
+    runs = Experiment("short", WORKLOADS, ("scout", "random"), 2, budget, gpu="h200").run()
+    drawn = comparison.anatomy_figure(runs, reference="random")
+    assert evidence_of(runs) in drawn.caption
+    assert "2 workloads of 2 kernels (h200, 16 compile lanes, 2 seeds" in drawn.caption
+    assert "too few choices" in {t.get_text() for ax in drawn.figure.axes for t in ax.texts}
+    budget = Budget(seconds=1e-3)
+    none = Experiment("none", WORKLOADS[:1], ("pattern", "random"), 2, budget, gpu="h200").run()
+    with pytest.raises(UsageError, match="got none of 4 runs that did; give a larger"):
+        comparison.draw_all(none)
+
+
 def test_workloads_on_two_gpus_are_drawn_on_one_of_them_and_counted_once():
     made = make_runs(searchers=("pattern", "random"), kernels=2, workloads=1, seeds=2, n=5)
     softmax, int4_gemm = (made[made["workload"] == name] for name in made["workload"].unique())

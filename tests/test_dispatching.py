@@ -253,6 +253,43 @@ def test_few_configs_for_many_shapes_are_guarded_one_by_one(tmp_path):
     assert list(each.dispatch.configs.values()) == [config(5), config(5), config(10)]
 
 
+def test_few_configs_for_all_replace_what_was_decided_before_where_the_default_stays_too(tmp_path):
+    """What is stored is what was returned, and tells of the search for all of them."""
+    each = tuned(tmp_path)
+    works, made = boards()
+    narrow = {w: x.space for w, x in zip(works, made, strict=True)}
+    narrow[works[2]] = made[2].space.only(made[2].space.rows([config(0), config(10)]))
+    few = tuned(tmp_path, k=1, spaces=lambda w, **_: narrow[w])
+    assert [w.config for w in few.winners] == [config(5), config(5), config(0)]
+    stored = [load_winner(w.key, gpu="test", directory=tmp_path) for w in works]
+    assert [w.config for w in stored] == [w.config for w in few.winners]
+    assert stored[2].config != each.winners[2].config
+    assert {(w.searcher, w.trials) for w in stored} == {("scout", 16)}
+    assert all(w.elapsed_s > 0 for w in stored)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "law"),
+    [
+        (
+            {"k": 1, "objective": "geomen"},
+            "an objective of geomean, minimax, got kernels toy, k=1",
+        ),
+        ({"key": Key(("Q",))}, "got 'Q'"),
+        ({"k": 1, "searcher": "scoot"}, "did you mean 'scout'"),
+    ],
+)
+def test_what_cannot_end_in_a_table_is_refused_before_anything_is_measured(tmp_path, wrong, law):
+    def opened(*_, **__):
+        raise AssertionError("the GPU was opened")
+
+    works, made = boards()
+    spaces = {w: x.space for w, x in zip(works, made, strict=True)}
+    given = {"spaces": lambda w, **_: spaces[w], "arch": "x", "budget": Budget(trials=32)}
+    with pytest.raises(UsageError, match=law):
+        tune_guarded(works, runner_for=opened, directory=tmp_path, **given | wrong)
+
+
 def test_workloads_that_share_a_key_and_differ_are_left_to_the_default(tmp_path):
     shared = tuned(tmp_path, key=Key(("N",)))
     assert shared.dispatch.configs == {}
@@ -268,7 +305,7 @@ def test_a_group_that_some_shape_cannot_follow_is_guarded_where_it_can(tmp_path)
     spaces[last] = spaces[last].only(spaces[last].rows([config(0), config(1)]))
     given = {"k": 1, "key": Key(("N",)), "spaces": lambda w, **_: spaces[w]}
     found = tuned(tmp_path, **given)
-    assert [w.config for w in found.winners] == [config(5), config(5)]
+    assert [w.config for w in found.winners] == [config(5), config(5), config(0)]
 
 
 def test_an_optional_extent_of_a_decision_breaks_no_lookup(tmp_path):

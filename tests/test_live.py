@@ -346,6 +346,14 @@ def test_a_second_run_on_an_open_runner_has_a_clock_of_its_own(runner, tmp_path)
     assert runner.on_measurement is None
 
 
+def test_a_winner_whose_kernel_is_not_registered_is_not_counted_as_lost(tmp_path, capsys):
+    save_winner(make(kernel="sigmoid"), tmp_path)
+    assert cli.main(["recheck", "--directory", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "sigmoid/4096x640: not checked, its kernel is not registered" in said
+    assert "0 of 0 winners hold, 1 not checked" in said
+
+
 def test_recheck_wants_a_winner_that_is_stored(tmp_path):
     args = type("Args", (), {"workloads": ["softmax/9"], "gpu": None, "directory": tmp_path})
     with pytest.raises(StoreError, match="softmax/9"):

@@ -94,6 +94,24 @@ def test_recorded_shapes_lose_little_by_three_configs_and_nothing_by_four():
     assert cost[3] < 0.01 < cost[1] < 0.03
 
 
+def test_a_workload_on_which_nothing_runs_has_its_rows_too():
+    table = crossings(landscapes())
+    table.loc[table["workload"] == "c on test", ["latency_us", "judged_us"]] = np.nan
+    found = portfolio(table, k=1)
+    dead = found.table[found.table["workload"] == "c on test"]
+    assert list(dead["status"]) == ["failed"] * len(dead)
+    assert len(dead) == found.table["visit"].nunique() > 0
+    assert np.isinf(dead["regret"]).all()
+
+
+def test_what_a_portfolio_lacks_is_told():
+    with pytest.raises(UsageError, match="landscapes of one kernel, got none"):
+        portfolio([], k=1)
+    made = landscapes()
+    with pytest.raises(UsageError, match=r"got none for \['b on test', 'c on test'\]"):
+        portfolio(made, k=1, values={"a on test": 1})
+
+
 # -- by a search ----------------------------------------------------------------------------------
 
 

@@ -122,6 +122,15 @@ def test_what_is_known_of_a_shape_that_nobody_recorded_is_every_recording_and_th
     assert (workload.key, "h200") not in sources(both)
 
 
+@pytest.mark.parametrize("spelt", ["NVIDIA H200", "H200"])
+def test_a_gpu_and_a_shape_are_known_by_any_of_their_names(spelt):
+    workload = kernels.workload_of_shape("softmax/1000x777")
+    assert known_prior(workload.key, gpu=spelt) == known_prior(workload, gpu="h200")
+    assert nearby_prior(workload.key, gpu=spelt) == nearby_prior(workload, gpu="h200")
+    with pytest.raises(UsageError, match="count >= 0, got count=-1"):
+        nearby_prior(workload, gpu=spelt, count=-1)
+
+
 def test_the_targets_own_recording_is_never_among_what_is_known(target):
     workload = kernels.get_workload(target.workload)
     found = sources(known_prior(workload, gpu="h200"))

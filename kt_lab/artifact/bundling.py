@@ -44,7 +44,7 @@ def bundle(
     Returns:
         The folder or the archive. The same studies give the same bytes.
     """
-    output = Path(output)
+    output = Path(output).resolve()  # "." has no name of its own
     if not studies or len(set(studies)) < len(studies):
         raise UsageError(f"an artifact holds one study or several, each once, got {studies}")
     if output.exists() and (output.is_file() or any(output.iterdir())):

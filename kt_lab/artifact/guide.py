@@ -1,5 +1,6 @@
 """What an evaluator of an artifact is told to do."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,4 +92,5 @@ def guide(studies: Mapping[str, Mapping[str, Any]], captions: Mapping[str, str])
 
 def _first(caption: str) -> str:
     """Returns the first sentence of a caption, fit for a cell."""
-    return caption.partition(". ")[0].replace("|", "/").rstrip(".") + "."
+    first = re.split(r"(?<!et al)\. ", caption, maxsplit=1)[0]
+    return first.replace("|", "/").rstrip(".") + "."

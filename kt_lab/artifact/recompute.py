@@ -41,6 +41,11 @@ def check_files(root: Path) -> list[str]:
     return problems
 
 
+def _runs(text: str) -> int | None:
+    """Returns a number of runs, or None for all."""
+    return None if text == "all" else int(text)
+
+
 def say(text: str) -> None:
     """Tells the evaluator."""
     sys.stdout.write(text + "\n")
@@ -49,7 +54,9 @@ def say(text: str) -> None:
 def main() -> int:
     """Checks files first and with the standard library only, so that changed code is not run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--replay", default="12", metavar="N|all", help="runs of each study")
+    parser.add_argument(
+        "--replay", type=_runs, default=12, metavar="N|all", help="runs of each study"
+    )
     parser.add_argument("--seed", type=int, default=0, help="chooses them")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="figures and tables, or none; default: all"
@@ -66,11 +73,13 @@ def main() -> int:
     os.environ["PYTHONPATH"] = str(HERE)  # for the processes that are started
     sys.path.insert(0, str(HERE))
     from kt_lab.artifact.recomputing import recompute
+    from kt_lab.errors import UsageError
 
-    count = None if args.replay == "all" else int(args.replay)
-    told, good = recompute(
-        HERE, replays=count, seed=args.seed, only=args.only, workers=args.workers
-    )
+    how = {"seed": args.seed, "only": args.only, "workers": args.workers}
+    try:
+        told, good = recompute(HERE, replays=args.replay, **how)
+    except UsageError as error:
+        parser.error(str(error))
     say("\n".join(told))
     return 0 if good else 1
 

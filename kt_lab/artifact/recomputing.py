@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -48,8 +47,8 @@ def recompute(
     names = ("none", *(name for settings in studies.values() for name in settings["only"]))
     require_known("figure or table", only or (), names)
     for name, settings in studies.items():
-        if not re.fullmatch(r"\w[\w-]*", name):  # it names folders that are made and deleted
-            raise UsageError(f"a study's name has letters, digits, _ and -, got {name!r}")
+        if Path(name).name != name or name == "..":  # it names folders that are made and deleted
+            raise UsageError(f"a study's name must be that of one folder, got {name!r}")
         published, fresh = root / "paper" / name, root / "recomputed" / name
         shutil.rmtree(fresh, ignore_errors=True)
         wanted = settings["only"] if only is None else [n for n in settings["only"] if n in only]

@@ -1,6 +1,7 @@
 """kt-lab recheck: do stored winners still hold, under this Triton, driver and GPU?"""
 
 import argparse
+from collections import Counter
 from pathlib import Path
 
 from kt_lab.decisions import HOLDS, Winner, load_winner, matches, recheck, winners
@@ -10,6 +11,8 @@ from kt_lab.provenance import kernel_source
 from kt_lab.runners.gpu.protocols import PROTOCOLS
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.trial import Proposal
+
+_UNKNOWN = "not checked"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rechecks; exit code 1 if a winner does not hold."""
+    """Rechecks; exit code 1 if a winner that could be checked does not hold."""
     stored = sorted((key, gpu) for key, gpu, _ in winners(args.directory))
     here = [(key, gpu) for key, gpu in stored if args.gpu in (None, gpu)]
     chosen = [(key, gpu) for key, gpu in here if key in (args.workloads or [key])]
@@ -35,18 +38,23 @@ def run(args: argparse.Namespace) -> int:
             f"a recheck needs stored winners, got none{named}; stored: {known}; "
             "kt-lab tune stores the winner of a live search"
         )
-    held = 0
+    verdicts: Counter[str] = Counter()
     for key, gpu in chosen:
         winner = load_winner(key, gpu=gpu, directory=args.directory)
-        held += _recheck(winner, args) == HOLDS
-    print(f"{held} of {len(chosen)} winners hold")
-    return 0 if held == len(chosen) else 1
+        verdicts[_recheck(winner, args)] += 1
+    unknown = verdicts.pop(_UNKNOWN, 0)
+    apart = f", {unknown} not checked" if unknown else ""
+    print(f"{verdicts[HOLDS]} of {verdicts.total()} winners hold{apart}")
+    return 0 if verdicts[HOLDS] == verdicts.total() else 1
 
 
 def _recheck(winner: Winner, args: argparse.Namespace) -> str:
     if winner.kernel not in REGISTRY:
-        print(f"{winner.key}: its kernel is not registered here; recheck it from Python")
-        return "unknown"
+        print(
+            f"{winner.key}: not checked, its kernel is not registered here; in Python: "
+            f"kt_lab.decisions.recheck(load_winner({winner.key!r}), runner)"
+        )
+        return _UNKNOWN
     named = {protocol.name: short for short, protocol in PROTOCOLS.items()}
     how = {"device": args.device, "wait_s": args.wait}
     with GpuRunner(winner.key, protocol=named.get(winner.protocol, "events"), **how) as runner:

@@ -22,6 +22,7 @@ from kt_lab.stats.surrogates import calibration, model_choices, surrogate_qualit
 from kt_lab.stats.tables import CELL, RUN, check_searcher, single_lanes
 from kt_lab.studies import NAMED, REFERENCE
 from kt_lab.study import VENUE, Drawing
+from kt_lab.trial import OK
 
 _FEW = 6  # searchers in an anatomy
 _MOST_RUNS = 0.5  # of all: when so many spent the same number of trials, that was their budget
@@ -208,7 +209,7 @@ def anatomy_figure(
     with plots.paper(venue, width=width):
         fig = plot_anatomy(parts, quality, calibrated)
     points = {"anatomy": parts, "quality": quality, "calibration": calibrated}
-    caption = caption_anatomy(parts, quality, calibrated, budget=budget_of(few))
+    caption = caption_anatomy(parts, quality, calibrated, evidence=evidence_of(few))
     return Drawing(fig, points, caption, sources=(few,))
 
 
@@ -235,6 +236,7 @@ def draw_all(
         width: "text" or "column"; None: each figure's own.
         only: Names of those that are wanted; None: all.
     """
+    require_found(runs)
     known = {"landscapes": landscapes_of(runs, landscapes), "reference": reference}
     budgets = {"quality_at_trials", "quality_at_seconds"}
     if table is None and (only is None or not budgets.isdisjoint(only)):
@@ -291,6 +293,16 @@ def budget_of(runs: pd.DataFrame) -> str:
     full = (spent == spent.max()).sum()
     same = spent.min() > 0 and full >= max(2, _MOST_RUNS * len(spent))
     return most if same else f"unknown: no run spent more than {most}"
+
+
+def require_found(runs: pd.DataFrame) -> None:
+    """Raises UsageError where no run found anything: there is nothing to draw."""
+    if not (runs["status"] == OK).any():
+        count = runs.groupby(list(RUN), observed=True).ngroups
+        raise UsageError(
+            f"a comparison needs a run that found a config that works, got none of {count} runs "
+            "that did; give a larger budget"
+        )
 
 
 def evidence_of(runs: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 
 from kt_lab.errors import UsageError
-from kt_lab.plots.captions import counted, listed
+from kt_lab.plots.captions import listed
 from kt_lab.plots.style import (
     INK,
     QUIET,
@@ -161,6 +161,8 @@ def _ranks(ax: Axes, quality: pd.DataFrame, names: Sequence[str]) -> None:
         full = (2 * own["n_runs"] >= whole[name]).to_numpy()
         for some, fill in ((full, look.color), (~full, "#ffffff")):
             ax.plot(x[some], y[some], look.marker, color=look.color, mfc=fill, zorder=4)
+    if steps.empty:
+        ax.text(0.5, 0.5, "too few choices", transform=ax.transAxes, ha="center", va="center")
     lowest = np.nanmin([0.0, *steps["low"].to_numpy(float)])
     ax.set_ylim(np.floor(2 * lowest) / 2 - 0.05, 1.05)
     ax.yaxis.set_major_locator(MultipleLocator(0.5))
@@ -191,22 +193,17 @@ def _line(name: str) -> Line2D:
 
 
 def caption_anatomy(
-    anatomy: pd.DataFrame, quality: pd.DataFrame, calibration: pd.DataFrame, *, budget: str = ""
+    anatomy: pd.DataFrame, quality: pd.DataFrame, calibration: pd.DataFrame, *, evidence: str
 ) -> str:
     """Returns the caption of `plot_anatomy`, from its data.
 
     Args:
         anatomy: As drawn.
-        quality: As drawn; its counts and errors are told.
+        quality: As drawn; of its runs some may have too few choices for a correlation.
         calibration: As drawn.
-        budget: Of each run, in words ("200 trials"); the tables do not hold it.
+        evidence: What the whole figure rests on, a sentence.
     """
     names = listed(searcher_style(name).label for name in style_order(anatomy["searcher"]))
-    whole = quality[(quality["measure"] == "rank_correlation") & quality["generation"].isna()]
-    most = whole.loc[whole["n_runs"].idxmax()]
-    seeds = counted(int(most["n_seeds"]), "seed") + " per workload"
-    facts = [most["gpu"], counted(int(most["lanes"]), "compile lane"), seeds]
-    facts += [f"budget {budget}"] if budget else []
     errors = {row["searcher"]: row["calibration_error"] for row in calibration.to_dict("records")}
     told = [f"{searcher_style(n).label} {errors[n]:.2f}" for n in style_order(errors)]
     known = (
@@ -214,13 +211,12 @@ def caption_anatomy(
         "against the probability that it predicted; areas are counts; expected calibration "
         f"error: {listed(told)}. "
     ) * bool(told)
+    confidence = f"{100 * float(quality['confidence'].iloc[0]):g}%"
     return (
-        f"Anatomy of {names}. {counted(int(most['n_workloads']), 'workload')} of "
-        f"{counted(int(most['n_kernels']), 'kernel')} ({', '.join(facts)}). (a) Trials and "
-        "machine seconds by what asked for them. (b) Share of the log improvement over the first "
-        "incumbent. (c) Spearman correlation of a model's predictions with the readings of what "
-        "it chose, failures being slowest; 1: it knew the order. Hollow: fewer than half of the "
-        f"searcher's runs got that far. {known}Bands{' and whiskers' * bool(told)}: "
-        f"{100 * float(most['confidence']):g}% percentile bootstrap over kernels, their "
-        "workloads and their seeds."
+        f"Anatomy of {names}. {evidence} (a) Trials and machine seconds by what asked for them. "
+        "(b) Share of the log improvement over the first incumbent. (c) Spearman correlation of a "
+        "model's predictions with the readings of what it chose, failures being slowest; 1: it "
+        "knew the order. Hollow: fewer than half of the searcher's runs got that far. "
+        f"{known}Bands{' and whiskers' * bool(told)}: {confidence} percentile bootstrap over "
+        "kernels, their workloads and their seeds."
     )

@@ -63,6 +63,8 @@ def publish(
         shows them all on the venue's page.
     """
     find_venue(venue)
+    if workers < 1:
+        raise UsageError(f"figures are drawn by workers >= 1, got workers={workers}")
     wanted = [*FIGURES, *TABLES] if only is None else list(only)
     for name in wanted:
         if name not in (*FIGURES, *TABLES):

@@ -11,12 +11,14 @@ from pandas.api.types import union_categoricals
 
 from kt_lab.cells import CATEGORIES
 from kt_lab.comparison import landscapes_of
+from kt_lab.comparison.figures import require_found
 from kt_lab.comparison.words import asked_words
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.experiment import load_runs
 from kt_lab.landscape import Landscape, data_directory, landscapes
 from kt_lab.origins import told
 from kt_lab.plots.captions import listed
+from kt_lab.stats.tables import RUN
 from kt_lab.store import read_table
 from kt_lab.studies import REFERENCE
 
@@ -110,6 +112,8 @@ def parts_of(name: str) -> dict[str, Path]:
     known = {path.stem: path for path in sorted(root.glob("*/*.parquet"))}
     if name in known:
         return {name: known[name]}
+    if any((root / name).glob("*.jsonl")):
+        raise StoreError(f"the study {name} is not computed to its end; run it again, it goes on")
     found = {part: path for part, path in known.items() if part.startswith(f"{name}_")}
     if not found:
         groups = {part.rpartition("_")[0] for part in known} - {""}
@@ -133,7 +137,9 @@ def read_study(
     files = parts_of(name)
     tables = {part: read_table(path)[1] for part, path in files.items()}
     each_runs = {part: load_runs(path) for part, path in files.items()}
+    _require_one_study(name, each_runs)
     runs = _joined([*each_runs.values()])
+    require_found(runs)
     known = sorted(int(count) for count in runs["lanes"].unique())
     lanes = known[-1] if lanes is None else lanes
     if lanes not in known:
@@ -163,6 +169,19 @@ def read_study(
                     "data/landscapes; run the study again"
                 )
     return StoredStudy(name, runs, _reference(runs, reference), tables, files, found)
+
+
+def _require_one_study(name: str, parts: Mapping[str, pd.DataFrame]) -> None:
+    """Raises UsageError where tables whose names begin alike are not parts of one study."""
+    searchers = {part: set(runs["searcher"].astype(str)) for part, runs in parts.items()}
+    keys = [runs[list(RUN)].drop_duplicates().astype(str) for runs in parts.values()]
+    twice = pd.concat(keys).duplicated().any()
+    if twice or len({frozenset(names) for names in searchers.values()}) > 1:
+        counts = ", ".join(f"{part} ({len(names)} searchers)" for part, names in searchers.items())
+        raise UsageError(
+            f"parts of a study have the same searchers and no run in common, got for {name} "
+            f"{counts}{', and runs in common' if twice else ''}; name one of them, or rename it"
+        )
 
 
 def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -94,7 +94,10 @@ def _latencies(stored: StoredStudy, table: pd.DataFrame) -> PaperTable:
     data = data.merge(optima[["workload", "gpu", "noise_floor"]], on=["workload", "gpu"])
     names = {"bytes_floor_us": "bytes floor", "vendor_us": "vendor", "default_us": "default"}
     names["optimum_us"] = "optimum"
-    columns = [words("workload", data["workload"])]
+    rows = data["workload"].astype(str)
+    if data["gpu"].nunique() > 1:
+        rows += " (" + data["gpu"].astype(str) + ")"
+    columns = [words("workload", rows)]
     columns += [numbers(head, data[name], digits=2, unit="µs") for name, head in names.items()]
     columns.append(numbers("noise floor", 100 * (data["noise_floor"] - 1), digits=1, unit="%"))
     medians = data[[f"{name}_us" for name in chosen]].to_numpy(float)

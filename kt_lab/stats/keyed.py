@@ -88,7 +88,7 @@ def judged_picks(picks: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     own = _own(table)[[*CELL, "judged_us", "optimum_us"]].rename(columns={"judged_us": "own_us"})
     known = table[[*CELL, "config", "judged_us"]]
     found = picks.merge(known, how="left", on=[*CELL, "config"], indicator="held")
-    found = found.merge(own, on=CELL)
+    found = found.merge(own, how="left", on=CELL)  # where nothing runs there is none, and a row
     held, judged = found.pop("held") == "both", found.pop("judged_us")
     ok = judged.notna()
     found["status"] = np.where(ok, OK, np.where(held, FAILED, NOT_HELD))

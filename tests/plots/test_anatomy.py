@@ -7,6 +7,8 @@ from kt_lab import plots
 from kt_lab.errors import UsageError
 from kt_lab.plots.anatomy import caption_anatomy, plot_anatomy
 
+SAID = "9 workloads of 2 kernels (h200, 16 compile lanes, 30 seeds per workload)."
+
 
 def draw(*tables):
     with plots.paper("icml", columns=2):
@@ -59,9 +61,9 @@ def test_origins_have_looks_of_their_own(anatomy, quality, calibrated):
 def test_searchers_without_probabilities_have_no_calibration(anatomy, quality, calibrated):
     fig = draw(anatomy, quality, calibrated.iloc[:0])
     assert [ax.get_title(loc="left") for ax in fig.subfigs[1].axes] == ["(c)"]
-    caption = caption_anatomy(anatomy, quality, calibrated.iloc[:0])
+    caption = caption_anatomy(anatomy, quality, calibrated.iloc[:0], evidence=SAID)
     assert not any(words in caption for words in ("(d)", "calibration", "probability", "whiskers"))
-    both = caption_anatomy(anatomy, quality, calibrated)
+    both = caption_anatomy(anatomy, quality, calibrated, evidence=SAID)
     assert caption == both[: both.index("(d)")] + both[both.index("Bands") :].replace(
         " and whiskers", "", 1
     )
@@ -80,9 +82,8 @@ def test_numbers_on_dark_hatches_have_a_light_box(anatomy, quality, calibrated):
 
 
 def test_the_caption_tells_the_evidence(anatomy, quality, calibrated):
-    caption = caption_anatomy(anatomy, quality, calibrated, budget="300 trials")
-    assert "9 workloads of 2 kernels (h200, 16 compile lanes, 30 seeds per workload, " in caption
-    assert "budget 300 trials" in caption
+    caption = caption_anatomy(anatomy, quality, calibrated, evidence=SAID)
+    assert f". {SAID} (a) Trials and machine seconds" in caption
     assert "expected calibration error: LFBO-Pattern 0.10" in caption
 
 

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -70,9 +71,26 @@ def test_an_unpacked_artifact_recomputes_its_numbers(unpacked):
         fresh = unpacked / "recomputed" / "tiny" / f"{name}.csv"
         assert fresh.read_bytes() == (unpacked / "paper" / "tiny" / f"{name}.csv").read_bytes()
     assert recompute(unpacked, "--replay", "0", "--only", NAMES[0])[0] == 0  # files are as before
-    status, said = recompute(unpacked, "--replay", "0", "--only", "table_trails")
-    assert status != 0
-    assert "table_trails" in said
+    wrong = {"table_trails": ["--only", "table_trails"], "abc": ["--replay", "abc"]}
+    for word, arguments in (wrong | {"for all, got -1": ["--replay", "-1"]}).items():
+        status, said = recompute(unpacked, *arguments)
+        assert (status, word in said, "Traceback" in said) == (2, True, False), said
+
+
+@pytest.mark.usefixtures("data")
+def test_what_is_bundled_under_any_name_can_be_recomputed(stored, tmp_path, monkeypatch):
+    """The author's own name for the study, and the folder that one stands in."""
+    name = "v1.2 é"
+    own = Experiment(name, ["softmax/4096x640"], ["random", "pattern"], 1, Budget(trials=9))
+    folder = stored / "runs" / name
+    own.run(directory=folder)
+    monkeypatch.chdir(tmp_path)
+    assert bundle([name], ".", only=["table_trials", "table_scores"]) == tmp_path
+    shutil.rmtree(folder)
+    status, said = recompute(tmp_path, "--replay", "1")
+    assert status == 0, said
+    assert f"{name}: the numbers of 2 of 2 figures and tables are equal" in said
+    assert "et al. |" not in (tmp_path / "README.md").read_text(), "cut within a sentence"
 
 
 def test_runs_of_a_searcher_that_is_not_here_are_told(tmp_path, monkeypatch):

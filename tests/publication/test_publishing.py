@@ -268,6 +268,27 @@ def test_a_workload_of_two_gpus_is_published_as_two(data, tmp_path, monkeypatch)
     assert len(table) == 2
     told = json.loads(written["table_latencies"]["json"].read_text())["provenance"]["landscapes"]
     assert set(told) == {"softmax/4096x640 on h100", "softmax/4096x640 on h200"}
+    printed = written["table_latencies"]["tex"].read_text()
+    assert all(f"softmax/4096x640 ({gpu}) &" in printed for gpu in ("h100", "h200"))
+    own = Experiment("mine_own", [here.workload], ("random",), 2, Budget(trials=5), gpu="h200")
+    own.run(directory=both / "runs" / "mine_own")
+    told = r"mine mine_h100 \(2 searchers\), .* mine_own \(1 searchers\), and runs in common"
+    with pytest.raises(UsageError, match=told):
+        read_study("mine")
+    begun = both / "runs" / "begun"
+    begun.mkdir()
+    (begun / "begun.jsonl").touch()
+    with pytest.raises(StoreError, match="begun is not computed to its end; run it again"):
+        read_study("begun")
+
+
+def test_a_study_of_which_no_run_found_anything_is_refused(data, tmp_path):
+    name, budget = "late", Budget(seconds=1e-3)
+    study = Experiment(name, ["softmax/4096x640"], ("pattern", "random"), 2, budget, gpu="h200")
+    study.run(directory=data / "runs" / name)
+    with pytest.raises(UsageError, match="got none of 4 runs that did; give a larger budget"):
+        publish(name, directory=tmp_path)
+    shutil.rmtree(data / "runs" / name)
 
 
 @pytest.mark.usefixtures("data")
