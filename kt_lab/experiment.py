@@ -76,8 +76,8 @@ class Experiment:
 
     def __post_init__(self):
         """Checks names now rather than an hour into the run."""
-        if "+" in self.name:
-            raise UsageError(f"the name of an experiment must have no +, got {self.name!r}")
+        if not self.name or self.name[0] == "." or set("+/\\") & set(self.name):
+            raise UsageError(f"a name must have no + / \\ and no . at its head, got {self.name!r}")
         if not isinstance(self.budget, Budget):
             raise UsageError(f"budget must be a Budget, got {self.budget!r}; Budget(trials=...)")
         object.__setattr__(self, "workloads", list(map(str, self.workloads)))

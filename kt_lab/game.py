@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import ProgramError, UsageError
 from kt_lab.programs.ir import Program
 from kt_lab.programs.moves import Move
 from kt_lab.programs.schedule import (
@@ -34,8 +34,10 @@ from kt_lab.programs.schedule import (
     replay,
     schedule_text,
 )
+from kt_lab.programs.space import ScheduleSpace
 from kt_lab.programs.surgery import canonical
 from kt_lab.programs.text import to_text
+from kt_lab.trial import Config
 
 try:
     import gymnasium
@@ -118,6 +120,7 @@ class ProgramGame(gymnasium.Env):
         self.best: Met | None = None
         self._program, self._schedule, self._taken = program, (), 0
         self._moves: tuple[Move, ...] = ()
+        self._left_out: int | None = None  # legal moves without an action; None: not begun
         self.action_space = gymnasium.spaces.Discrete(1 + max_moves)
         self.observation_space = gymnasium.spaces.Dict(
             {
@@ -153,8 +156,15 @@ class ProgramGame(gymnasium.Env):
             raise UsageError(
                 f"the start program must have a latency > 0 and finite, got {reference} us"
             )
-        self._schedule = parse_schedule((options or {}).get("schedule", ""))
-        self._program = replay(self._start, self._schedule)
+        schedule = parse_schedule((options or {}).get("schedule", ""))
+        program, said = replay(self._start, schedule), Config(schedule=schedule_text(schedule))
+        exact = ScheduleSpace(self._start, longest=len(schedule) + 1, exact_only=True)
+        if self._exact_only and not exact.contains(said):
+            raise ProgramError(
+                "a game of exact moves starts from exact ones, got a schedule that re-associates "
+                f"sums: {said['schedule']}"
+            )
+        self._schedule, self._program = schedule, program
         self._taken = 0
         self._arrive()
         return self._observation(), self._info(self._latency(self._program, self._schedule))
@@ -166,6 +176,8 @@ class ProgramGame(gymnasium.Env):
             Observation, reward, whether the player stopped or no move is left, whether a budget
             is spent, and info.
         """
+        if self._left_out is None:
+            raise UsageError("a game must be reset before its first step; call reset()")
         self._taken += 1
         illegal = not 0 <= action <= len(self._moves)
         if action != STOP and not illegal:
@@ -198,7 +210,8 @@ class ProgramGame(gymnasium.Env):
             if self._budget is not None and self.evaluations >= self._budget:
                 return None
             found = self._measure(program)
-            self._known[text] = math.inf if found is None else float(found)
+            us = math.inf if found is None else float(found)
+            self._known[text] = us if us > 0 else math.inf  # NaN too: a reading that failed
             if self.best is None or self._known[text] < self.best.latency_us:
                 self.best = Met(schedule_text(schedule), self._known[text])
         return self._known[text]

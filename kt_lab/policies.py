@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kt_lab.budget import Budget
-from kt_lab.errors import UsageError
+from kt_lab.errors import UnknownName, UsageError
 from kt_lab.provenance import provenance
-from kt_lab.search import make_searcher
-from kt_lab.search.deep_q.policy import Policy
+from kt_lab.search import LEARNERS, make_searcher
+from kt_lab.search.deep_q.policy import Policy, encoder_of
 from kt_lab.search.max_reward import Epsilon
 from kt_lab.trial import CENSORED, OK
 from kt_lab.tune import tune
@@ -51,6 +51,7 @@ def train(
             "training needs rounds >= 1, programs >= 2 and a workload, got "
             f"rounds={rounds}, programs={programs} and {len(arenas)} workloads"
         )
+    _require_learning({name: space for name, (space, _) in arenas.items()}, player, options)
     low = options.get("epsilon_end", 0.05)
     epsilon = Epsilon(options.get("epsilon_start", 1.0), low, _FALLING * rounds)
     learner, curve = None, []
@@ -74,6 +75,20 @@ def train(
         "provenance": provenance(),
     }
     return searcher.trained(**facts), curve
+
+
+def _require_learning(spaces: Mapping[str, Any], player: str, options: Mapping[str, Any]) -> None:
+    """Raises before anything is measured where no policy would come of it."""
+    if not options.get("learning", True):
+        raise UsageError("training needs learning=True, got learning=False; leave it out")
+    if player not in LEARNERS:
+        raise UnknownName("player that learns", player, LEARNERS)
+    facts = {name: (encoder_of(s), s.encode([s.default]).shape[1]) for name, s in spaces.items()}
+    if len(set(facts.values())) > 1:
+        raise UsageError(
+            f"one policy needs spaces that are encoded alike, got encoder and width {facts}; give "
+            "them one encoder"
+        )
 
 
 def _told(history) -> dict[str, Any]:

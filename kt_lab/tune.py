@@ -43,7 +43,7 @@ def tune(
     asked, measured = set[Config](), set[Config]()  # asked: spent or in flight
     search_s, now, repeats = 0.0, 0.0, 0
     try:
-        require_own(budget, runner)
+        require_own(budget, runner, searcher)
         while repeats < _REPEATS:
             left = budget.left(Spent(trials=len(asked), seconds=_machine_s(runner, search_s)))
             if runner.free and left.seconds > 0 and not searcher.done:
@@ -74,8 +74,8 @@ def interrupted() -> None:
     raise KeyboardInterrupt
 
 
-def require_own(budget: Any, runner: Runner) -> None:
-    """Raises UsageError for what is no budget, such as a number, and for another run's work."""
+def require_own(budget: Any, runner: Runner, searcher: Any = None) -> None:
+    """Raises UsageError for no budget, another run's work, and proposals that are not for it."""
     if not hasattr(budget, "left"):
         raise UsageError(f"budget must be a Budget, got {budget!r}; pass Budget(trials=50)")
     if runner.pending:
@@ -83,6 +83,8 @@ def require_own(budget: Any, runner: Runner) -> None:
             "a runner must measure for one run at a time, got one with measurements of another "
             f"under way: {runner.pending}; make a runner for each run"
         )
+    if hasattr(runner, "require_space"):  # optional: that it can measure what a space holds
+        runner.require_space(getattr(searcher, "space", None))
 
 
 def _asked_s(searcher, runner: Runner, asked: set[Config], left: float) -> float:

@@ -5,6 +5,8 @@ import pytest
 
 from kt_lab.errors import UsageError
 from kt_lab.policies import train
+from kt_lab.programs.operators import get_operator
+from kt_lab.programs.space import ScheduleSpace
 from kt_lab.search import make_searcher
 from kt_lab.search.conformance_cases import drive
 from kt_lab.search.deep_q.policy import Policy
@@ -63,3 +65,19 @@ def test_one_policy_is_trained_on_all_workloads_and_carries_over(tmp_path):
 def test_training_asks_for_enough():
     with pytest.raises(UsageError, match="programs=1"):
         train({"w": (Words(), Queued(latency_us))}, rounds=1, programs=1, seed=0)
+
+
+def test_what_would_train_nothing_is_refused_before_anything_is_measured():
+    def never(_):
+        raise AssertionError("measured")
+
+    how = {"rounds": 1, "programs": 2, "seed": 0}
+    with pytest.raises(UsageError, match=r"player that learns .* got 'max_q'"):
+        train({"w": (Words(), Queued(never))}, player="max_q", **how)
+    with pytest.raises(UsageError, match="got learning=False"):
+        train({"w": (Words(), Queued(never))}, learning=False, **how)
+    row_sum = get_operator("row_sum")
+    program = row_sum.program(row_sum.tiny)
+    spaces = [ScheduleSpace(program), ScheduleSpace(program, encoder="structure")]
+    with pytest.raises(UsageError, match=r"encoded alike, got .*'structure', 27"):
+        train({str(i): (s, Queued(never)) for i, s in enumerate(spaces)}, **how)

@@ -18,6 +18,7 @@ from kt_lab.comparison.tables import (
 from kt_lab.errors import UsageError
 from kt_lab.plots.anatomy import caption_anatomy, plot_anatomy
 from kt_lab.plots.captions import counted, evidence, limits
+from kt_lab.plots.style import style_order
 from kt_lab.stats.surrogates import calibration, model_choices, surrogate_quality
 from kt_lab.stats.tables import CELL, RUN, check_searcher, single_lanes
 from kt_lab.studies import NAMED, REFERENCE
@@ -237,6 +238,7 @@ def draw_all(
         only: Names of those that are wanted; None: all.
     """
     require_found(runs)
+    style_order(runs["searcher"].unique())  # the looks of all
     known = {"landscapes": landscapes_of(runs, landscapes), "reference": reference}
     budgets = {"quality_at_trials", "quality_at_seconds"}
     if table is None and (only is None or not budgets.isdisjoint(only)):

@@ -18,7 +18,7 @@ from kt_lab.programs.schedule import parse_schedule
 from kt_lab.programs.space import ScheduleSpace
 from kt_lab.provenance import provenance
 from kt_lab.runners.c import CRunner, Protocol
-from kt_lab.search import make_searcher
+from kt_lab.search import get_searcher, make_searcher
 from kt_lab.trial import OK, Config, History, Measurement, Proposal, Trial
 from kt_lab.tune import tune
 from kt_lab.workload import Workload
@@ -150,6 +150,7 @@ def played(
         What each run came to: player, seed, programs, failed, latency_us (its least reading, null
         where nothing was right); and the histories.
     """
+    _require_known(players)
     told, histories, cutoff_us = [], [], _SLOW * field.expert_us
     for player, seed in runs((EXPERT, *players), seeds):
         history = play(player, field, budget=budget, seed=seed, cutoff_us=cutoff_us)
@@ -160,6 +161,13 @@ def played(
         told.append(row | {"latency_us": best})
         histories.append(history)
     return told, histories
+
+
+def _require_known(players: Sequence[str]) -> None:
+    """Raises UnknownName before anything is measured."""
+    for player in players:
+        if player != EXPERT:
+            get_searcher(player.rpartition("+")[2])
 
 
 def short_game(
@@ -184,6 +192,7 @@ def short_game(
     Returns:
         `rows`, as `kt_lab.evidence.dojo_tables.players_table` takes them, and `provenance`.
     """
+    _require_known(players)
     rows = []
     quick = {"protocol": Protocol(limit_s=LIMIT_S), "timeout_s": timeout_s}
     with CRunner(workload, threads=threads, **quick) as runner:

@@ -189,18 +189,26 @@ STYLES = {
 }
 """The looks of searchers, of policies and of what they read; no two share colour and dash."""
 
+_OWN: dict[str, tuple[str, Any]] = {}  # colour and dash of names that STYLES does not hold
+
 
 def searcher_style(name: str) -> SearcherStyle:
-    """Returns the look of a searcher; an unknown name gets one by its spelling, always the same.
+    """Returns the look of a searcher; an unknown name gets one by its spelling.
 
-    Two unknown names may look alike; add them to STYLES for a figure that is published.
+    Where another unknown name of this process has it, the next is taken that is free, as long as
+    there is one: `style_order` of all names settles who is first. Add a name to STYLES for a look
+    of its own everywhere.
     """
     if name in STYLES:
         return STYLES[name]
     taken = {(style.color, style.dash) for style in STYLES.values()}
     free = [(c, d) for d in _DASHES for c in _COLORS if (c, d) not in taken]
     number = zlib.crc32(name.encode())
-    color, dash = free[number % len(free)]
+    at = number % len(free)
+    if name not in _OWN:
+        left = [look for look in (*free[at:], *free[:at]) if look not in _OWN.values()]
+        _OWN[name] = left[0] if left else free[at]
+    color, dash = _OWN[name]
     marker = _MARKERS[number // len(free) % len(_MARKERS)]
     return SearcherStyle(color, dash, marker, name.replace("_", " "))
 
@@ -208,7 +216,10 @@ def searcher_style(name: str) -> SearcherStyle:
 def style_order(names: Iterable[str]) -> list[str]:
     """Returns names in the order of STYLES, then the unknown ones by name."""
     known = list(STYLES)
-    return sorted(set(map(str, names)), key=lambda n: (known.index(n) if n in known else 99, n))
+    found = sorted(set(map(str, names)), key=lambda n: (known.index(n) if n in known else 99, n))
+    for name in found:
+        searcher_style(name)
+    return found
 
 
 def legend_above(

@@ -288,6 +288,19 @@ def test_searchers_keep_their_looks():
     assert (new.color, new.dash) not in {(look.color, look.dash) for look in looks}
 
 
+def test_searchers_of_ones_own_do_not_share_a_line(monkeypatch):
+    """These three have one by their spelling; the order of calls decides nothing."""
+    names, looks = ["walk", "my_searcher", "greedy2"], []
+    for order in (names, names[::-1]):
+        monkeypatch.setattr(style, "_OWN", {})
+        style.style_order(["tpe", *order])
+        looks.append({name: plots.searcher_style(name) for name in order})
+    assert looks[0] == looks[1]
+    assert len({(look.color, look.dash) for look in looks[0].values()}) == 3
+    many = [plots.searcher_style(f"own{i}") for i in range(30)]
+    assert len({(look.color, look.dash) for look in many}) > 2
+
+
 def test_searchers_are_listed_in_one_order():
     assert style.style_order(["zeta", "tpe", "alpha", "random", "tpe"]) == [
         "random",

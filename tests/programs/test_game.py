@@ -137,6 +137,30 @@ def test_what_cannot_be_measured_is_worth_nothing():
         make(Clock(failing=[nests])).reset()
 
 
+@pytest.mark.parametrize("bad", [math.nan, -3.0, 0.0])
+def test_a_reading_that_is_no_latency_is_a_failure(bad):
+    readings = iter([10.0, bad, 5.0])
+    game = make(lambda _: next(readings))
+    game.reset()
+    rewards = [game.step(1)[1] for _ in range(2)]
+    assert rewards == [0.0, 2.0]
+    assert game.best.latency_us == 5.0
+
+
+def test_a_game_that_is_not_begun_or_not_exact_is_told():
+    with pytest.raises(UsageError, match="reset before its first step"):
+        make().step(1)
+    whole = get_operator("softmax")
+    inexact = "vectorise 4.0"
+    for exact in (False, True):
+        game = ProgramGame(whole.program(whole.tiny), Clock(), exact_only=exact)
+        if not exact:
+            assert game.reset(options={"schedule": inexact})[1]["schedule"] == inexact
+        else:
+            with pytest.raises(ProgramError, match=r"starts from exact ones, .* vectorise 4\.0"):
+                game.reset(options={"schedule": inexact})
+
+
 def test_an_episode_may_start_from_a_schedule():
     game = make()
     _, info = game.reset()

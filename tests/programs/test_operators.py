@@ -7,12 +7,14 @@ from kt_lab.errors import UnknownName, UsageError
 from kt_lab.programs.ir import Op
 from kt_lab.programs.operators import (
     CASES,
+    Operator,
     error,
     get_operator,
     get_workload,
     operators,
     workloads,
 )
+from kt_lab.workload import Workload
 
 NAMES = {
     *("multiply", "add_relu", "bias_gelu", "row_sum", "softmax", "attention_scores"),
@@ -95,6 +97,46 @@ def test_wrong_requests_name_the_law():
         softmax.program({"rows": 4})
     with pytest.raises(UsageError, match="case is one of random"):
         softmax.inputs(softmax.tiny, case="odd")
+
+
+def mine(reference, *, line="2 * x[{0}]", **more):
+    """An operator of one's own: z from x, 8 elements each."""
+    text = f"kernel mine\nin x f32 [$n]\nout z f32 [$n]\n---\n$n\n| z[{{0}}] = {line}\n"
+    shape = Workload("mine", "8", {"n": 8}, "float32")
+    return Operator("mine", "mine", text, reference, (shape, shape), {"n": 4}, **more)
+
+
+def twice(arrays):
+    return {"z": 2 * arrays["x"]}
+
+
+@pytest.mark.parametrize(
+    ("operator", "law"),
+    [
+        (mine(lambda a: {"z": np.exp(a["x"])}, line="exp(x[{0}])"), "finite .* in case 'large'"),
+        (mine(lambda a: {"z": 1 / a["x"]}, line="1 / x[{0}]"), "finite .* in case 'zeros'; make"),
+        (
+            mine(twice, special={"x": lambda _, __: np.ones(1)}),
+            r"input x has shape \(8,\), got \(1",
+        ),
+        (mine(twice, special={"y": lambda _, s: np.ones(s)}), "special of mine names inputs"),
+        (mine(lambda a: {"y": 2 * a["x"]}), r"every output in its shape, \{'z': \(8,\)\}; got"),
+        (mine(lambda a: {"z": 2 * a["x"][:, None]}), r"got \{'z': \(8, 1\)\}"),
+        (mine(lambda a: 2 * a["x"]), "got ndarray"),
+        (mine(twice, line="$m * x[{0}]"), r"template of mine may name \$n; got 'm'"),
+    ],
+)
+def test_an_operator_of_ones_own_is_told_what_is_wrong_with_it(operator, law):
+    """Not every program of it that it computes wrong results."""
+    with pytest.raises(UsageError, match=law):
+        [operator.checked({"n": 8}, case=case) for case in CASES]
+
+
+@ALL
+def test_operators_that_ship_can_be_held_to_their_references(operator):
+    for case in CASES:
+        inputs, expected = operator.checked(operator.tiny, case=case)
+        assert {*inputs, *expected} <= {b.name for b in operator.program(operator.tiny).buffers}
 
 
 def test_error_is_relative_to_the_largest_value():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kt_lab.budget import Budget
-from kt_lab.errors import StoreError
+from kt_lab.errors import StoreError, UsageError
 from kt_lab.programs.operators import get_operator
 from kt_lab.programs.schedule import legal_moves
 from kt_lab.programs.space import ScheduleSpace
@@ -28,6 +28,15 @@ EMPTY = Config(schedule="")
 def runner():
     with CRunner(WORKLOAD, protocol=QUICK) as found:
         yield found
+
+
+def test_schedules_of_another_program_are_refused_before_any_is_measured(runner):
+    other = ScheduleSpace(OPERATOR.program({"rows": 4, "cols": 16}))
+    searcher = make_searcher("annealing", other, seed=0)
+    law = r"the runner's program; .* got softmax {.*\(4, 16\).* for softmax .*\(4, 32\)"
+    with pytest.raises(UsageError, match=law):
+        tune(searcher, runner, budget=Budget(trials=3))
+    assert runner.pending == 0
 
 
 def ask(runner, *proposals):

@@ -63,8 +63,15 @@ class Operator:
         if set(extents) != set(self.tiny) or min(extents.values()) < 1:
             asked = ", ".join(self.tiny)
             raise UsageError(f"{self.name} has the extents {asked}, >= 1; got {dict(extents)}")
-        derived = self.derived(extents) if self.derived else {}
-        return canonical(parse(Template(self.template).substitute(extents, **derived)))
+        known = {**extents, **(self.derived(extents) if self.derived else {})}
+        try:
+            text = Template(self.template).substitute(known)
+        except (KeyError, ValueError) as error:  # no such name, or a dollar by itself
+            names = ", ".join(f"${name}" for name in known)
+            raise UsageError(
+                f"the template of {self.name} may name {names}; got {error}"
+            ) from None
+        return canonical(parse(text))
 
     def inputs(self, extents: Extents, *, case: str = "random", seed: int = 0) -> Arrays:
         """Returns float32 inputs.
@@ -76,15 +83,49 @@ class Operator:
         """
         if case not in CASES:
             raise UsageError(f"case is one of {', '.join(CASES)}; got {case!r}")
-        rng = np.random.default_rng(seed)
-        return {
-            b.name: self.special.get(b.name, CASES[case])(rng, b.shape).astype(np.float32)
-            for b in self.program(extents).of_kind("in")
-        }
+        rng, taken = np.random.default_rng(seed), self.program(extents).of_kind("in")
+        if odd := sorted(set(self.special) - {b.name for b in taken}):
+            raise UsageError(f"special of {self.name} names inputs of its program, got {odd}")
+        made = {b.name: self.special.get(b.name, CASES[case])(rng, b.shape) for b in taken}
+        for b in taken:
+            if np.shape(made[b.name]) != b.shape:
+                found = np.shape(made[b.name])
+                raise UsageError(f"{self.name}: input {b.name} has shape {b.shape}, got {found}")
+        return {name: np.asarray(array).astype(np.float32) for name, array in made.items()}
 
     def expected(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the outputs in float64."""
         return self.reference({k: np.asarray(v, np.float64) for k, v in inputs.items()})
+
+    def checked(self, extents: Extents, *, case: str = "random") -> tuple[Arrays, Arrays]:
+        """Returns inputs and expected outputs, or raises UsageError: nothing can be held to them.
+
+        Args:
+            extents: Named extents.
+            case: A name of CASES.
+        """
+        inputs = self.inputs(extents, case=case)
+        with np.errstate(all="ignore"):
+            found = self.reference({k: np.asarray(v, np.float64) for k, v in inputs.items()})
+        outputs = self.program(extents).of_kind("out")
+        shapes, given = {b.name: b.shape for b in outputs}, type(found).__name__
+        if isinstance(found, Mapping):
+            given = {name: np.shape(array) for name, array in found.items()}
+        if given != shapes:
+            raise UsageError(
+                f"the reference of {self.name} returns a dictionary of every output in its shape, "
+                f"{shapes}; got {given}"
+            )
+        found = {name: np.asarray(array, np.float64) for name, array in found.items()}
+        largest = {b.name: np.finfo(f"float{b.dtype[1:]}").max for b in outputs}
+        for name, array in found.items():
+            if not (np.abs(array) <= largest[name]).all():  # NaN is not either
+                raise UsageError(
+                    "outputs are finite in every case, or no program can be held to them; got not "
+                    f"{name} of {self.name} in case {case!r}; make inputs that stay in range by "
+                    "special={input: lambda rng, shape: ..}"
+                )
+        return inputs, found
 
     def tolerance(self, extents: Extents) -> float:
         """Returns what `error` may reach in float32, whatever the order of the sums.

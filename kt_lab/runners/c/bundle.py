@@ -19,18 +19,25 @@ _WRAPPER = '''"""The operators of lib{name}.so on NumPy arrays: `call("{first}",
 
 Inputs are cast to the dtype of their buffer. Outputs come back new, unless `out` holds
 C-contiguous arrays for them, aligned to 64 bytes, that share no memory with an input or with each
-other. Two threads need two `out`.
+other. Two threads need two `out`. Functions of several threads cannot be called in a process that
+was forked after a call: use the start method spawn.
 """
 
 import ctypes
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 
 _HERE = Path(__file__).resolve().parent
-TABLE = json.loads((_HERE / "{name}.json").read_text(encoding="utf-8"))["functions"]
+_RECORD = json.loads((_HERE / "{name}.json").read_text(encoding="utf-8"))
+TABLE = _RECORD["functions"]
 _LIBRARY = ctypes.CDLL(str(_HERE / "lib{name}.so"))
+_FORKED = []  # OpenMP's threads do not survive a fork: a call would wait for them for ever
+if _RECORD["threads"] > 1 and hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _FORKED.append(_CALLED) if _CALLED else None)
+_CALLED = []
 _DTYPES = {{"f32": np.float32, "f64": np.float64}}
 
 
@@ -63,15 +70,24 @@ def call(name, *inputs, out=None):
         if b["kind"] == "in":
             array = np.ascontiguousarray(given.pop(0), dtype)
         elif b["kind"] == "out" and out is not None:
+            if b["name"] not in out:
+                raise ValueError(f"out= must hold {{b['name']}}, got {{sorted(out)}}")
             array = out[b["name"]]
-            if array.dtype != dtype or not array.flags.c_contiguous or array.ctypes.data % 64:
-                raise ValueError(f"{{b['name']}} must be {{b['dtype']}}, contiguous and aligned")
+            plain = array.dtype == dtype and array.flags.c_contiguous and array.flags.writeable
+            if not plain or array.ctypes.data % 64:
+                raise ValueError(
+                    f"{{b['name']}} must be {{b['dtype']}}, contiguous, writeable and aligned"
+                )
         else:
             array = empty(shape if b["kind"] == "out" else (b["elements"],), dtype)
         if b["kind"] != "tmp" and array.shape != shape:
             raise ValueError(f"{{b['name']}} has the shape {{shape}}, not {{array.shape}}")
         arrays[b["name"]] = array
     _refuse_shared(arrays, [b["name"] for b in buffers if b["kind"] == "out"])
+    if _FORKED:
+        raise RuntimeError("a library of several threads was called before this process was "
+                           "forked from that; use multiprocessing's start method spawn")
+    _CALLED[:] = [name]
     _LIBRARY[TABLE[name]["symbol"]](*(ctypes.c_void_p(a.ctypes.data) for a in arrays.values()))
     return {{b["name"]: arrays[b["name"]] for b in buffers if b["kind"] == "out"}}
 '''
@@ -145,7 +161,10 @@ def _verified(
 ) -> tuple[Program, dict[str, Any]]:
     config = Config(schedule=schedule)
     with CRunner(key, threads=threads, toolchain=chain) as runner:
-        program = runner.program(config)
+        try:
+            program = runner.program(config)
+        except ProgramError as error:
+            raise ProgramError(f"the schedule of {key} must replay; {error}") from None
         runner.submit([Proposal(0, config)])
         _, measurement = runner.next()
     if measurement.status != OK:

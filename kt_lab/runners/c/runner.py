@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -131,6 +132,14 @@ class CRunner(Closing):
     def free(self) -> int:
         """How many proposals keep every lane and the timing lane at work."""
         return max(0, self.lanes + 1 - self.pending)
+
+    def require_space(self, space: Any) -> None:
+        """Raises UsageError where a space's schedules are those of another program."""
+        if getattr(space, "program", self.start) != self.start:
+            both = (space.program, self.start)
+            told = [f"{p.name} { ({b.name: b.shape for b in p.buffers}) }" for p in both]
+            law = "a space must hold the schedules of the runner's program; ScheduleSpace("
+            raise UsageError(f"{law}runner.start) does, got {told[0]} for {told[1]}")
 
     def program(self, config: Mapping[str, str]) -> Program:
         """Returns the program of a config, or raises ProgramError."""
@@ -288,9 +297,7 @@ class CRunner(Closing):
         cases = _LARGE_CASES if large else tuple(CASES)
         checked = hashlib.sha256()  # what outputs are right by is a part of a reading
         for case in cases:
-            inputs = self.operator.inputs(extents, case=case)
-            with np.errstate(all="ignore"):
-                expected = self.operator.expected(inputs)
+            inputs, expected = self.operator.checked(extents, case=case)
             store_case(self._bench.folder, case, inputs | expected)
             for name, array in (inputs | expected).items():
                 checked.update(f"{case} {name} {array.dtype} {array.shape}".encode())
