@@ -54,7 +54,7 @@ class Experiment:
     """A grid of replayed runs made to answer one question.
 
     Attributes:
-        name: Names the folder of its results.
+        name: Of the file of its results.
         workloads: Keys of recorded workloads, or .parquet files of landscapes elsewhere.
         searchers: Row name -> registered name, or (registered name, options), or a sequence of
             these. A Searcher class may stand for a name, also one of a notebook cell: its source

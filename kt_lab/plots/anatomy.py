@@ -161,12 +161,13 @@ def _ranks(ax: Axes, quality: pd.DataFrame, names: Sequence[str]) -> None:
         full = (2 * own["n_runs"] >= whole[name]).to_numpy()
         for some, fill in ((full, look.color), (~full, "#ffffff")):
             ax.plot(x[some], y[some], look.marker, color=look.color, mfc=fill, zorder=4)
-    if steps.empty:
-        ax.text(0.5, 0.5, "too few choices", transform=ax.transAxes, ha="center", va="center")
     lowest = np.nanmin([0.0, *steps["low"].to_numpy(float)])
     ax.set_ylim(np.floor(2 * lowest) / 2 - 0.05, 1.05)
     ax.yaxis.set_major_locator(MultipleLocator(0.5))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if steps.empty:
+        ax.set_xticks([])
+        ax.text(0.5, 0.5, "too few choices", transform=ax.transAxes, ha="center", va="bottom")
     ax.set(xlabel="generation", ylabel="rank correlation")
     ax.grid(axis="y")
 
