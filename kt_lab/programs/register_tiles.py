@@ -28,7 +28,8 @@ _PANEL_BYTES = 1 << 17
 _WORTH_PACKING = 32  # times that an element is read, for a copy that turns rows into columns
 _FAR_BYTES = 1 << 22  # of an operand that the second cache does not hold
 _PAGE_BYTES = 1 << 12  # the length of a stripe's rows; prefetchers stop at its end
-_PART = 16  # rows of a large operand that are walked side by side
+_PART = 16  # rows of a large operand that are walked side by side, where registers are many
+_FEW_PART = 8  # elsewhere: on a Zen 2 sixteen took a third longer
 _STRIPE_BYTES = 1 << 18  # of a result that the second cache holds
 
 
@@ -192,7 +193,8 @@ def _striped(draft: Draft, c: Contraction, threads: int, vectors: int) -> bool:
     outer, inner = cut
     nest = _isolated(draft, (*c.root, *(0,) * (len(outer) + len(inner))), len(outer) + len(inner))
     labels, op_depth = [*outer, *inner, "sum"], len(outer) + len(inner)
-    if nest is None or not draft.play("split", (*nest, *(0,) * op_depth), _PART):
+    part = _PART if vectors >= VECTORS else _FEW_PART
+    if nest is None or not draft.play("split", (*nest, *(0,) * op_depth), part):
         return False
     if not draft.permute(nest, [*labels, "part"], ["sum", *outer, "part", *inner]):
         return False

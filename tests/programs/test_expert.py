@@ -164,6 +164,11 @@ def test_a_large_operand_is_walked_along_its_rows_and_the_sum_is_cut_into_parts(
     assert [s.extent for s in (stripes, parts, tiles, tiles.body[1])] == [4, 256, 32, 16]
     assert (program.buffer("t0").shape, program.buffer("t0").place) == ((8, 2, 16), "reg")
     assert program.buffer("c").place == "stack"
+    # with half as many registers of half the length the parts are half as long
+    few = made("matmul", extents, vectors=8)
+    parts = few.body[0].body[1]
+    assert (parts.extent, parts.body[0].body[0].body[1].extent) == (512, 8)
+    assert few.buffer("t0").shape == (2, 2, 16)
     # each thread gets a stripe
     many = made("matmul", extents, threads=16).body[0]
     assert (many.extent, many.mark) == (16, "p")
