@@ -82,7 +82,9 @@ def require_apart(workloads: Iterable[str], gpu: str | None) -> None:
 def row_name(given: Any) -> str:
     """Returns what a row of an experiment is called where nobody named it."""
     algorithm = given[0] if isinstance(given, tuple | list) else given
-    return str(getattr(algorithm, "name", "") or getattr(algorithm, "__name__", algorithm))
+    if isinstance(algorithm, type):  # an inherited name is that of another searcher
+        return str(vars(algorithm).get("name") or algorithm.__name__)
+    return str(algorithm)
 
 
 def row_of(given: Any) -> tuple[str, dict[str, Any], str | None]:
@@ -138,10 +140,10 @@ def run_cell(
         space or landscape.space, seed=cell.seed, budget=budget, prior=prior, **options
     )
     history = tune(searcher, runner, budget=budget, on_interrupt=interrupted)
-    if not history and cell.seconds is not None:
+    if not history:
         start = Proposal(0, landscape.space.default)
         late = Measurement("timeout", info={"config": landscape.index(start.config)})
-        history = History([Trial(0, start, late, first=False, machine_s=cell.seconds)])
+        history = History([Trial(0, start, late, first=False, machine_s=cell.seconds or 0.0)])
     facts = {name: getattr(landscape, name) for name in ("workload", "kernel", "gpu")}
     facts |= {name: getattr(cell, name) for name in ("searcher", "lanes", "seed")}
     return history_table(history, facts=facts, judged_us=runner.judged_us)
@@ -269,6 +271,8 @@ def _replayed(frame: pd.DataFrame, landscapes: Mapping[str, str]):
 def typed(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns a table of runs with its dtypes; what is missing is null."""
     types: dict[str, Any] = dict.fromkeys(("lanes", "seed", "repetitions"), "int16")
+    if len(frame) and frame["seed"].max() >= 2**15:  # of a single run, say a date
+        types["seed"] = "int64"
     types |= dict.fromkeys(("trial", "config"), "int32") | {"first": "bool"}
     floats = ("latency_us", "judged_us", "compile_s", "measure_s", "machine_s", "search_s")
     frame = frame.assign(**{name: None for name in (*ANATOMY, *COSTS) if name not in frame})

@@ -118,6 +118,10 @@ def tune_live(
 def _tuned(
     runner, *, searcher, options, budget, seed, finalists, rule, prior, root, resume, on_trial
 ) -> LiveResult:
+    if not isinstance(searcher, str):
+        law = "a live run is known by its searcher's registered name"
+        own = "register it, SEARCHERS['mine'] = 'my_module:Mine', or call kt_lab.tune.tune"
+        raise UsageError(f"{law}, got {searcher!r}; {own} with an open GpuRunner")
     lent = LentRunner(runner)
     about = {"searcher": searcher, "options": options, "seed": seed}
     about["known"] = prior.fingerprint if prior else ""

@@ -58,7 +58,7 @@ def tune(
             measured.add(proposal.config)
             trial = Trial(len(trials), proposal, measurement, not repeats, now, search_s)
             trials.append(trial)
-            search_s += _timed(searcher, "tell", [trial])[1]
+            search_s += _timed(searcher.tell, [trial], searcher)[1]
             if on_trial:
                 on_trial(trial)
     except KeyboardInterrupt:
@@ -89,12 +89,12 @@ def require_own(budget: Any, runner: Runner, searcher: Any = None) -> None:
 
 def _asked_s(searcher, runner: Runner, asked: set[Config], left: float) -> float:
     """Fills the free lanes with what trials are left for; returns the CPU seconds of choosing."""
-    proposals, seconds = _timed(searcher, "ask", runner.free)
+    proposals, seconds = _timed(lambda n: list(searcher.ask(n)), runner.free, searcher)
     runner.submit(_affordable(proposals, asked, left))
     return seconds
 
 
-def _timed(searcher, name: str, argument: Any) -> tuple[Any, float]:
+def _timed(call: Callable, argument: Any, searcher) -> tuple[Any, float]:
     """Returns what a method returns, and the CPU seconds of its threads that it took.
 
     A peer that owns its loop runs in a thread of its own and counts it in `thread_s`.
@@ -104,7 +104,7 @@ def _timed(searcher, name: str, argument: Any) -> tuple[Any, float]:
         return time.thread_time() + getattr(searcher, "thread_s", 0.0)
 
     began = spent()
-    found = getattr(searcher, name)(argument)
+    found = call(argument)
     return found, spent() - began
 
 

@@ -5,13 +5,17 @@ import pytest
 
 from kt_lab import stats
 from kt_lab.budget import Budget
-from kt_lab.cells import history_table
+from kt_lab.cells import history_table, typed
 from kt_lab.comparison import compare
 from kt_lab.comparison.figures import budget_of
+from kt_lab.experiment import Experiment
 from kt_lab.runners.synthetic import SyntheticLandscape, SyntheticRunner
 from kt_lab.search import make_searcher
 from kt_lab.search.conformance_cases import small_space
+from kt_lab.search.random import RandomSearch
+from kt_lab.trial import History, Measurement, Proposal, Trial
 from kt_lab.tune import tune
+from tests.runners.tables import config
 
 FACTS = {"workload": "made/up", "kernel": "made", "gpu": "none", "searcher": "pattern"}
 
@@ -48,6 +52,32 @@ def test_runs_whose_seconds_end_before_a_trial_does_count_as_failures():
     assert budget_of(runs) == "200 trials or 0.8 machine seconds"
     runs.attrs.clear()  # as of tables from elsewhere
     assert budget_of(runs) == "unknown: no run spent more than 1 trial"
+
+
+class Lucky(RandomSearch):
+    """Proposes something with every third seed only."""
+
+    def ask(self, n):
+        return [] if self.seed % 3 else super().ask(n)
+
+
+def test_a_run_that_proposed_nothing_counts_and_has_its_own_searchers_name():
+    """Else its searcher would be judged by the seeds with which it did."""
+    budget = Budget(trials=10)
+    runs = Experiment("own", ["softmax/4096x640"], [Lucky, "random"], 6, budget).run()
+    assert set(runs["searcher"]) == {"Lucky", "random"}, "not the name of what it inherits from"
+    table = stats.final_latency(runs).set_index(["searcher", "seed"])["judged_us"]
+    assert table.loc["Lucky"].isna().tolist() == [False, True, True] * 2
+    assert table.loc["random"].notna().all()
+
+
+def test_seeds_are_stored_as_they_are():
+    for seed, kind in ((5, "int16"), (20261128, "int64")):
+        trials = [Trial(0, Proposal(0, config(0)), Measurement("ok", (1.0,)))]
+        facts = {"searcher": "random", "lanes": 1, "seed": seed, "gpu": "g"}
+        facts |= {"kernel": "k", "workload": "w"}
+        table = typed(history_table(History(trials), facts=facts, judged_us=[1.0] * 16))
+        assert (table["seed"].tolist(), str(table["seed"].dtype)) == ([seed], kind)
 
 
 def test_a_budget_is_told_where_most_runs_spent_the_same():

@@ -102,6 +102,23 @@ def test_an_error_of_the_runner_still_closes_the_searcher():
     assert searcher.closed
 
 
+class Slow(Script):
+    """Thinks while its proposals are taken, as a generator does: 100 s of a thread for each."""
+
+    thread_s = 0.0
+
+    def ask(self, n):
+        for proposal in super().ask(n):
+            self.thread_s += 100
+            yield proposal
+
+
+def test_what_a_generator_thinks_is_its_searchs_time():
+    history, _ = _tune(Slow(1, 2, 3), trials=3)
+    assert [t.config for t in history] == [config(1), config(2), config(3)]
+    assert [round(t.search_s, -2) for t in history] == [100, 200, 300]
+
+
 def test_a_number_is_no_budget():
     searcher = Script(0)
     with pytest.raises(UsageError, match=r"must be a Budget, got 50; pass Budget\(trials=50\)"):

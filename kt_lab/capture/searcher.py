@@ -4,6 +4,7 @@ Text rather than a pickle, which would find a cell's class too: its hash says wh
 and constants included, and a reader of stored runs can read it.
 """
 
+import dataclasses
 import hashlib
 import linecache
 import sys
@@ -11,6 +12,7 @@ from functools import lru_cache
 from types import ModuleType
 
 from kt_lab.capture.source import Collector
+from kt_lab.errors import UsageError
 
 
 def searcher_source(cls: type) -> str:
@@ -25,7 +27,30 @@ def searcher_source(cls: type) -> str:
     gathered = Collector()
     gathered.value(cls, name="searcher")
     about = f"{cls.__name__}, captured by kt_lab: written anew from its source."
-    return gathered.text(about=about, ending="__all__ = ['_kt_searcher']")
+    text = gathered.text(about=about, ending="__all__ = ['_kt_searcher']")
+    _require_same(cls, searcher_class(text))
+    return text
+
+
+def _require_same(cls: type, made: type) -> None:
+    """Refuses a class whose source, run now, gives other values: a loop's, or a changed global."""
+    here, there = ({**_values(each), **_values(each.Options)} for each in (cls, made))
+    for name in here.keys() & there.keys():
+        if repr(here[name]) != repr(there[name]):  # NaN is NaN
+            raise UsageError(
+                f"a captured class must be what its source gives, got {cls.__name__}.{name} = "
+                f"{here[name]!r}, and {there[name]!r} from its source: what it names was changed "
+                f"since; make {name} an option and pass ({cls.__name__}, "
+                f"{{{name!r}: {here[name]!r}}}), or run the cell that defines the class again"
+            )
+
+
+def _values(cls: type) -> dict[str, object]:
+    found = dict(vars(cls))
+    if dataclasses.is_dataclass(cls):
+        found |= {field.name: field.default for field in dataclasses.fields(cls)}
+    kinds = int | float | str | tuple | None
+    return {k: v for k, v in found.items() if isinstance(v, kinds) and not k.startswith("__")}
 
 
 def source_hash(source: str) -> str:

@@ -14,9 +14,9 @@ import symtable
 import sys
 import sysconfig
 from collections.abc import Mapping
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from kt_lab.capture.definitions import definition, plain
@@ -166,10 +166,42 @@ class Collector:
         """Refuses what no other process can import; notes the content of a user's own module."""
         if not isinstance(getattr(module, "__spec__", None), ModuleSpec):
             raise _refusal(name, value, by)
-        file = getattr(module, "__file__", None)
-        if file and not _in_library(module.__name__):
-            digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-            self._files[module.__name__] = digest
+        self._note(module)
+
+    def _note(self, module: ModuleType) -> None:
+        """Notes the content of a user's own module, and of those that it takes names from."""
+        file, name = getattr(module, "__file__", None), module.__name__
+        if not file or name in ("__main__", *self._files) or _in_library(name):
+            return
+        text = Path(file).read_bytes()
+        plain = type(getattr(module.__spec__, "loader", None)) is SourceFileLoader
+        if plain and _edited(module, text):  # pytest, for one, loads other code than it reads
+            raise UsageError(
+                f"a module must be loaded as its file stands, got {name}, which was edited since "
+                f"({file}); importlib.reload({name}) and what imports from it, or restart"
+            )
+        self._files[name] = hashlib.sha256(text).hexdigest()
+        for value in list(vars(module).values()):
+            home = getattr(value, "__module__", None)
+            home = value if isinstance(value, ModuleType) else sys.modules.get(str(home))
+            if home is not None:
+                self._note(home)
+
+
+def _edited(module: ModuleType, text: bytes) -> bool:
+    """Whether a function that a module defines is no longer what its file says."""
+    try:
+        told, todo = set(), [compile(text, module.__file__, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return True
+    while todo:
+        code = todo.pop()
+        told.add(code)
+        todo += [part for part in code.co_consts if isinstance(part, CodeType)]
+    own = [v for v in vars(module).values() if getattr(v, "__module__", 0) == module.__name__]
+    held = [item for v in own for item in (vars(v).values() if isinstance(v, type) else [v])]
+    codes = [item.__code__ for item in held if isinstance(item, FunctionType)]
+    return any(c not in told and c.co_filename == module.__file__ for c in codes)
 
 
 def _in_library(module: str) -> bool:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import numbers
+import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -51,7 +52,7 @@ class Options:
             UsageError: A value has the wrong type, or is outside its range or choices.
         """
         for field in dataclasses.fields(self):
-            value = _typed(field, getattr(self, field.name))
+            value = _typed(field, getattr(self, field.name), kinds_of(type(self), field))
             object.__setattr__(self, field.name, value)
             low, high, choices = (field.metadata.get(k) for k in ("low", "high", "choices"))
             if value is None:
@@ -65,9 +66,17 @@ class Options:
                 )
 
 
-def _typed(field: dataclasses.Field, value: Any) -> Any:
+def kinds_of(cls: type, field: dataclasses.Field) -> tuple:
+    """Returns the types that a field of an options class may have: of a union, each."""
+    kind = field.type
+    if isinstance(kind, str):  # as `from __future__ import annotations` leaves them
+        kind = typing.get_type_hints(cls)[field.name]
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if union else (kind,)
+
+
+def _typed(field: dataclasses.Field, value: Any, kinds: tuple) -> Any:
     """Returns the value as the field's own type, or raises UsageError."""
-    kinds = typing.get_args(field.type) or (field.type,)
     is_bool = isinstance(value, bool)
     if (bool in kinds and is_bool) or (value is None and type(None) in kinds):
         return value

@@ -116,7 +116,7 @@ class CompareChoice:
             UsageError: No searcher or no workload is chosen.
         """
         if self.source.value != RUN:
-            return partial(stored_runs().__getitem__, self.source.value)
+            return partial(_stored, self.source.value)
         for name in ("searchers", "workloads"):
             if not getattr(self, name).value:
                 raise UsageError(f"a comparison needs {name}, got none; choose some")
@@ -144,6 +144,13 @@ class CompareChoice:
 
     def _source_chosen(self) -> None:
         self._asked.layout.display = "" if self.source.value == RUN else "none"
+
+
+def _stored(name: str) -> Path:
+    known = stored_runs()
+    if name not in known:
+        raise UnknownName("stored comparison", name, known)
+    return known[name]
 
 
 def _several(name: str, tooltip: str, options: Sequence[str]) -> w.SelectMultiple:

@@ -1,7 +1,6 @@
 """Widgets that edit a searcher's options and the allowed values of a space."""
 
 import dataclasses
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import ipywidgets as w
 
 from kt_lab.errors import UnknownName
 from kt_lab.runners.workers import usable_cores
-from kt_lab.search.base import Options, option
+from kt_lab.search.base import Options, kinds_of, option
 from kt_lab.space import ParameterSpace
 from kt_lab.transfer import KNOWLEDGE
 from kt_lab.ui.keyboard import described
@@ -33,9 +32,9 @@ class RunOptions(Options):
         200, "Budget: configs measured at most, failures included.", unit="configs", low=1
     )
     seconds: float | None = option(
-        None, "Budget of seconds: compiling, timing and searching.", unit="s", low=0.001
+        None, "Budget of machine seconds: compiling and timing.", unit="s", low=0.001
     )
-    seed: int = option(0, "Fixes every random choice.", low=0)
+    seed: int = option(0, "Fixes every random choice.", low=0, high=2**53 - 1)
     lanes: int = option(16, "Compile processes; simulated ones in a replay.", low=1, high=1024)
     known: str = option(
         "nothing",
@@ -77,7 +76,8 @@ class OptionControls:
         """
         self.kind = kind
         fields = {f.name: f for f in dataclasses.fields(kind)}
-        self._rows = {name: row for name, f in fields.items() if (row := _row(f)) is not None}
+        rows = {name: _row(f, kinds_of(kind, f)) for name, f in fields.items()}
+        self._rows = {name: row for name, row in rows.items() if row is not None}
         self._default = {name: fields[name].default for name in self._rows}
         reset = button("reset", "Sets every option back to its default.", css="ktl-reset")
         reset.on_click(lambda _: guard(self.reset))
@@ -113,8 +113,7 @@ class _Row:
     set: Callable[[Any], None]
 
 
-def _row(field: dataclasses.Field) -> _Row | None:
-    kinds = typing.get_args(field.type) or (field.type,)
+def _row(field: dataclasses.Field, kinds: tuple) -> _Row | None:
     told, none = field.metadata, type(None) in kinds
     look = described(field.name, told["doc"]) | {"style": _NAMES, "layout": _FIELD}
     if told["choices"] is not None or bool in kinds:

@@ -60,12 +60,12 @@ class ProgramPanel:
         known = [each.key for each in workloads()]
         if workload not in known:
             raise UnknownName("workload of an operator", workload, known)
-        for earlier in _OPEN:  # as when a cell is run again: nobody else would end its processes
-            earlier.close()
-        _OPEN[:] = [self]
         self._threads, self._measure = threads, measure
         self._build(known)
         self.session = ProgramSession(workload, threads=threads, measure=measure)
+        for earlier in _OPEN:  # as when a cell is run again: nobody else would end its processes
+            earlier.close()
+        _OPEN[:] = [self]
         self.workload.value = workload
         self.shell.on_change(self.workload, self._choose)
         self.shell.on_change(self.kind, self._offer_moves)

@@ -65,6 +65,7 @@ class TunerChoice:
         self.searcher = dropdown("searcher", "The algorithm that chooses.", searcher_names())
         self.run = OptionControls(RunOptions, guard=view.acted)
         self._option_slot, self._value_slot = w.VBox(), w.VBox()
+        self._valued: str | None = None  # whose kernel's values are offered
         more = w.Accordion(
             [self._option_slot, self._value_slot], titles=("searcher options", "allowed values")
         )
@@ -195,7 +196,16 @@ class TunerChoice:
             same = [c for _, c in self.runner.options if c and c.label == before.label]
             self.runner.value = same[0] if same else self.runner.value
         space = self._kernels[self.kernel.value].space(self._workload)
-        self.values = ValueControls(space, guard=self._view.acted)
+        kept: dict[str, list] = {}
+        if self._valued == self.kernel.value:  # another shape: who allowed values still does
+            said = self.values.value
+            by = {
+                p.name: [v for v in said.get(p.name, ()) if v in p.values]
+                for p in space.parameters
+            }
+            kept = {name: values for name, values in by.items() if values}
+        self._valued = self.kernel.value
+        self.values = ValueControls(space, value=kept, guard=self._view.acted)
         self._value_slot.children = [self.values.box]
 
     def _runner_chosen(self) -> None:

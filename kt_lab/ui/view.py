@@ -102,6 +102,11 @@ class TunerView(Shell):
             if each is not None and each.error:
                 self.file(each.traceback, each.error)
 
+    def begin(self) -> None:
+        """Empties the drawer, and takes away the config of the search before."""
+        super().begin()
+        self.code.value, self.code.layout.display = "", "none"
+
     def show_badge(self, text: str) -> None:
         """Says where is measured."""
         style = "border:1px solid #0173B2;border-radius:4px;padding:0 6px;color:#0173B2"

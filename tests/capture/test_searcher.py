@@ -56,6 +56,18 @@ class Nested(RandomSearch):
             super().ask(self.options.skip)
         return super().ask(n)
 """
+VARIANTS = """
+variants = {}
+for start in (0, 1000):
+    class Walk(RandomSearch):
+        first = start
+
+        def ask(self, n):
+            rows = self.space.enumerate()
+            return [self.propose(self.space.config(rows[self.first + self._proposed]))]
+
+    variants[f"from {start}"] = Walk
+"""
 SMALL = "dict(seeds=2, budget=Budget(trials=12), lanes=(2,))"
 
 
@@ -156,6 +168,44 @@ def test_what_no_other_process_can_make_is_refused_by_name(cell, case):
         cell(CELL.replace("return first(items)", "return items[Marker is None]"))
     with pytest.raises(CellError, match=message):
         cell(f"Experiment('own', ['softmax/4096x640'], [Mine], **{SMALL})")
+
+
+def test_a_class_that_is_no_more_what_its_source_gives_is_refused(cell):
+    """Variants made in a loop would all be the last one, in this process and in every other."""
+    cell(VARIANTS)
+    told = r"Walk.first = 0, and 1000 from its source: .* pass \(Walk, \{'first': 0\}\)"
+    with pytest.raises(CellError, match=told):
+        cell(f"Experiment('own', ['softmax/4096x640'], variants, **{SMALL})")
+    cell("LEAST = 7\n" + CELL.replace("option(7,", "option(LEAST,"))
+    cell("LEAST = 8")
+    with pytest.raises(CellError, match=r"Mine\.size = 7, and 8 from its source"):
+        cell(f"Experiment('own', ['softmax/4096x640'], [Mine], **{SMALL})")
+
+
+def test_a_module_is_as_its_file_says_and_so_are_those_that_it_uses(cell, tmp_path):
+    """Runs of code that stands nowhere any more are not stored as those of the new code."""
+    helper, module = tmp_path / "own_moves.py", tmp_path / "own_search.py"
+    helper.write_text("def few(items, n):\n    return items[:n]\n")
+    module.write_text(
+        "from own_moves import few\n"
+        "from kt_lab.search.random import RandomSearch\n\n\n"
+        "class Few(RandomSearch):\n"
+        '    """Draws few."""\n\n'
+        '    name = "few"\n\n'
+        "    def ask(self, n):\n"
+        "        return few(super().ask(n), 2)\n"
+    )
+    cell("import sys\nsys.path.insert(0, folder)", folder=str(tmp_path))
+    cell("from own_search import Few")
+    grid = f"Experiment('own', ['softmax/4096x640'], [Few], **{SMALL}).facts()['searchers']"
+    before = cell(grid)
+    helper.write_text(helper.read_text() + "# the same code\n")
+    assert cell(grid) != before, "what it uses is a part of what it is"
+    helper.write_text("def few(items, n):\n    return items[: n + 1]\n")
+    with pytest.raises(
+        CellError, match=r"own_moves, which was edited since .*reload\(own_moves\)"
+    ):
+        cell(grid)
 
 
 def test_what_is_no_searcher_is_refused(cell):

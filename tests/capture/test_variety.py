@@ -333,7 +333,9 @@ def test_a_module_of_the_users_is_imported_and_its_content_counts(cell, tmp_path
     module.write_text(module.read_text() + "# changed\n")
     assert cell("taken(doubled, reference=third)") != path
     module.write_text("\n\n\ndef other(x):\n    return x\n")
-    with pytest.raises(CellError, match="got none for twice: its file has changed since it was"):
+    with pytest.raises(
+        CellError, match="as its file stands, got mine_own, which was edited since"
+    ):
         cell("taken(doubled, reference=third)")
 
 

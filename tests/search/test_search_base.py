@@ -12,6 +12,7 @@ from kt_lab.search import SEARCHERS, get_searcher, make_searcher, searchers
 from kt_lab.search.base import Options, Searcher, option, prior_configs
 from kt_lab.search.conformance_cases import bowl, drive, small_space, tiny_space
 from kt_lab.trial import Config
+from kt_lab.ui.controls import OptionControls
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,23 @@ def test_options_refuse_values_outside_their_law(given, law):
 def test_options_accept_and_normalise_numbers():
     knobs = Knobs(count=np.int64(3), share=1, joint=True)
     assert (type(knobs.count), type(knobs.share), knobs.joint) == (int, float, True)
+
+
+@dataclass(frozen=True)
+class Written(Knobs):
+    """Annotations as `from __future__ import annotations` leaves them, and lists of values."""
+
+    starts: "int" = option(4, "Random configs to begin with.", low=1)  # noqa: RUF009
+    polish: "bool | None" = option(None, "Whether to polish.")  # noqa: RUF009
+    sizes: tuple[int, ...] = option((1, 2), "Batch sizes.")
+
+
+def test_annotations_in_quotes_and_of_lists_are_read():
+    assert Written(starts=2, polish=True, sizes=(3,)).sizes == (3,)
+    for wrong in ({"starts": "20"}, {"polish": "no"}):
+        with pytest.raises(UsageError, match=f"{next(iter(wrong))} must be of type"):
+            Written(**wrong)
+    assert {"starts", "polish"} < set(OptionControls(Written).value)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, "0", None])

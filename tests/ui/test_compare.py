@@ -125,6 +125,10 @@ def test_stored_runs_are_shown_without_running(tmp_path, monkeypatch):
     assert panel.wait(LONG_S).done == 2
     assert panel.view.images["ratios"].value
     assert "2 of them stored before" in panel.view.status.value
+    monkeypatch.setattr(compare_choice, "stored_runs", dict)  # somebody deleted them
+    panel.start()
+    with pytest.raises(UnknownName, match="stored comparison must be one of"):
+        panel.wait(LONG_S)
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -155,6 +155,16 @@ def test_what_fails_is_told_and_stays_in_the_trail():
     assert shown.session.schedule == "split 0 2"
 
 
+def test_a_panel_that_is_refused_leaves_the_one_before_as_it_is():
+    first = panel()
+    with pytest.raises(UsageError, match="threads must be >= 1"):
+        ProgramPanel(WORKLOAD, threads=0, measure=Counted())
+    first.kind.value = "fuse"
+    first.buttons["apply"].click()
+    assert first.session.schedule == "fuse 0"
+    assert panel().session.schedule == ""
+
+
 def test_another_workload_is_another_session():
     shown = panel()
     shown.apply("fuse 0")

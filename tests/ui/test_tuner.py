@@ -304,6 +304,22 @@ def test_a_choice_brings_what_belongs_to_it():
     assert {"helion_lfbo_tree", "kt_genetic"} <= set(panel.searcher.options)
 
 
+def test_another_shape_keeps_the_allowed_values_and_a_start_takes_the_old_config_away():
+    panel = TunerPanel("softmax/4096x640", searcher="random", trials=6, allowed={"num_warps": [4]})
+    panel.start()
+    panel.wait()
+    panel.copy()
+    assert "num_warps=4" in panel.view.code.value
+    panel.choose("softmax/8192x8192")
+    assert panel.values.value == {"num_warps": [4]}
+    panel.start()
+    assert (panel.view.code.value, panel.view.code.layout.display) == ("", "none")
+    panel.wait()
+    assert {t.config["num_warps"] for t in panel.session.history} == {4}
+    panel.choose("int4_gemm/1x16x7168x8192")
+    assert panel.values.value == {}, "another kernel's parameters are others"
+
+
 def test_a_peer_whose_package_is_missing_is_not_offered(monkeypatch):
     find = choices.importlib.util.find_spec
     monkeypatch.setattr(
