@@ -68,6 +68,12 @@ def test_the_same_seed_gives_the_same_history_on_any_executor(serial, executor):
     pd.testing.assert_frame_equal(_repeatable(pooled), _repeatable(serial))
 
 
+@pytest.mark.parametrize("name", ["", "../escaped", "a/b", "a+b", ".hidden"])
+def test_a_name_is_that_of_a_file_in_the_folder(name):
+    with pytest.raises(UsageError, match=r"a name must have no \+ / .* got "):
+        _experiment(name=name)
+
+
 def test_seeds_differ_and_read_different_visits(serial):
     random = serial[(serial["searcher"] == "random") & (serial["workload"] == WORKLOADS[0])]
     first, second = (random[random["seed"] == s]["config"].tolist() for s in (0, 1))

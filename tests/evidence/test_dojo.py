@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UnknownName, UsageError
 from kt_lab.evidence import ceilings, dojo, players, torch_paths, visits
 from kt_lab.evidence.dojo_tables import (
     best_so_far,
@@ -22,7 +22,7 @@ from kt_lab.evidence.dojo_tables import (
     settled,
 )
 from kt_lab.evidence.dojo_words import dojo_block
-from kt_lab.evidence.playing import open_field, play, sized
+from kt_lab.evidence.playing import open_field, play, short_game, sized
 from kt_lab.evidence.resuming import Rows
 from kt_lab.evidence.tvm import summary
 from kt_lab.programs.operators import operators
@@ -358,3 +358,9 @@ def test_the_page_would_tell_learners_and_tvm_and_claims_no_win_of_few_trials():
     text = dojo_block(None, None, None, result | {"rows": [row, other]})
     assert "Without `softmax/1`, where MetaSchedule got least far (0.25), `best` stands" in text
     assert "at 0.50 [0.50, 0.50] on 1 thread." in text
+
+
+def test_a_player_that_nobody_knows_is_told_before_anything_is_measured(monkeypatch):
+    monkeypatch.setattr("kt_lab.evidence.playing.CRunner", None)  # would be called first
+    with pytest.raises(UnknownName, match="got 'anealing'; did you mean 'annealing'"):
+        short_game("row_sum/512x1024", ["annealing", "expert+anealing"], budget=8)

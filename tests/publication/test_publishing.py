@@ -134,6 +134,8 @@ def test_mistakes_are_told(tmp_path):
     assert not (tmp_path / "tyni_one").exists()
     with pytest.raises(UnknownName, match="mlsys"):
         publish("tiny", directory=tmp_path, venue="mlsis")
+    with pytest.raises(UsageError, match="workers >= 1, got workers=0"):
+        publish("tiny", directory=tmp_path, workers=0)
     with pytest.raises(UnknownName, match="table_trials"):
         publish("tiny", directory=tmp_path, only=["table_trails"])
     with pytest.raises(UnknownName, match="pattern"):
