@@ -157,13 +157,14 @@ class ProgramGame(gymnasium.Env):
                 f"the start program must have a latency > 0 and finite, got {reference} us"
             )
         schedule = parse_schedule((options or {}).get("schedule", ""))
-        program, said = replay(self._start, schedule), Config(schedule=schedule_text(schedule))
-        exact = ScheduleSpace(self._start, longest=len(schedule) + 1, exact_only=True)
-        if self._exact_only and not exact.contains(said):
-            raise ProgramError(
-                "a game of exact moves starts from exact ones, got a schedule that re-associates "
-                f"sums: {said['schedule']}"
-            )
+        program = replay(self._start, schedule)
+        if self._exact_only and schedule:
+            exact = ScheduleSpace(self._start, longest=len(schedule), exact_only=True)
+            if not exact.contains(Config(schedule=schedule_text(schedule))):
+                raise ProgramError(
+                    "a game of exact moves starts from exact ones, got a schedule that "
+                    f"re-associates sums: {schedule_text(schedule)}"
+                )
         self._schedule, self._program = schedule, program
         self._taken = 0
         self._arrive()

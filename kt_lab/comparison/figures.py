@@ -238,7 +238,7 @@ def draw_all(
         only: Names of those that are wanted; None: all.
     """
     require_found(runs)
-    style_order(runs["searcher"].unique())  # the looks of all
+    style_order(runs["searcher"].unique())  # the looks of all, whichever process draws which
     known = {"landscapes": landscapes_of(runs, landscapes), "reference": reference}
     budgets = {"quality_at_trials", "quality_at_seconds"}
     if table is None and (only is None or not budgets.isdisjoint(only)):

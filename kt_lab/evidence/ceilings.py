@@ -141,7 +141,7 @@ def measure_ceilings(
     rates = (  # as they are stored, so that a floor of a stored row is the floor that was told
         copied / _best_us(_copy(), copy, (plain, f"{plain}; place z nt"), **asked) / 1e3,
         4 * rows["read"] * _ROW / _best_us(summing, read, (summed,), **asked) / 1e3,
-        work / _best_us(_fma(**fma), fma, (_FMA_SCHEDULE + parallel,), **asked) / 1e3,
+        work / _best_us(_fma(fma["parts"]), fma, (_FMA_SCHEDULE + parallel,), **asked) / 1e3,
     )
     return Ceilings(threads, size, *map(short, rates))
 
@@ -167,11 +167,9 @@ def _copy() -> Operator:
     return Operator("copy", "A copy.", _COPY, lambda x: {"z": x["x"]}, (), tiny)
 
 
-def _fma(*, parts: int, steps: int, lanes: int, chains: int) -> Operator:
+def _fma(parts: int) -> Operator:
     # the fixed point of t = t/2 + 1, which float32 has reached after 25 steps
-    if steps < 25:
-        raise UsageError(f"a chain needs steps >= 25 to end where it is known to, got {steps}")
-    limit = {"z": np.full((parts, chains, lanes), 2.0)}
+    limit = {"z": np.full((parts, _CHAINS, _WIDTH), 2.0)}
     tiny = {"parts": 1, "steps": 64, "lanes": _WIDTH, "chains": _CHAINS}
     special = {  # chains that begin alike would be computed once
         "x": lambda _, shape: np.full(shape, 0.5),

@@ -18,7 +18,6 @@ from kt_lab.experiment import load_runs
 from kt_lab.landscape import Landscape, data_directory, landscapes
 from kt_lab.origins import told
 from kt_lab.plots.captions import listed
-from kt_lab.plots.style import style_order
 from kt_lab.stats.tables import RUN
 from kt_lab.store import read_table
 from kt_lab.studies import REFERENCE
@@ -141,7 +140,6 @@ def read_study(
     _require_one_study(name, each_runs)
     runs = _joined([*each_runs.values()])
     require_found(runs)
-    style_order(runs["searcher"].unique())  # the looks of all, whichever process draws which
     known = sorted(int(count) for count in runs["lanes"].unique())
     lanes = known[-1] if lanes is None else lanes
     if lanes not in known:

@@ -34,10 +34,9 @@ _HERE = Path(__file__).resolve().parent
 _RECORD = json.loads((_HERE / "{name}.json").read_text(encoding="utf-8"))
 TABLE = _RECORD["functions"]
 _LIBRARY = ctypes.CDLL(str(_HERE / "lib{name}.so"))
-_FORKED = []  # OpenMP's threads do not survive a fork: a call would wait for them for ever
+_CALLED, _FORKED = [], []  # OpenMP's threads do not survive a fork: a call would wait for ever
 if _RECORD["threads"] > 1 and hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _FORKED.append(_CALLED) if _CALLED else None)
-_CALLED = []
+    os.register_at_fork(after_in_child=lambda: _FORKED.extend(_CALLED))
 _DTYPES = {{"f32": np.float32, "f64": np.float64}}
 
 
