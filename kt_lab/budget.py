@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 from kt_lab.errors import BudgetError
 
@@ -40,6 +41,9 @@ class Budget:
             raise BudgetError(
                 "a budget must limit trials or seconds, got neither; pass trials=200"
             )
+        for name, limit in (("trials", self.trials), ("seconds", self.seconds)):
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Real)):
+                raise BudgetError(f"Budget.{name} must be a number, got {name}={limit!r}")
         if self.trials is not None:
             if not (self.trials >= 1 and self.trials % 1 == 0):
                 raise BudgetError(

@@ -4,6 +4,7 @@ import copyreg
 import difflib
 import re
 from collections.abc import Iterable
+from numbers import Integral
 
 _MANY = 12  # more names are not told one by one
 _LISTED = ("kernel", "searcher", "workload")  # by kt-lab list
@@ -70,6 +71,13 @@ class UnknownName(UsageError):
     def __reduce__(self):
         """Is pickled with its message: a process of a pool must be able to hand it on."""
         return copyreg.__newobj__, (type(self), *self.args)
+
+
+def whole(name: str, value: object, *, low: int) -> int:
+    """Returns a whole number of at least `low` as Python's own, or raises UsageError."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and value >= low:
+        return int(value)
+    raise UsageError(f"{name} must be a whole number >= {low}, got {name}={value!r}")
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

@@ -281,11 +281,11 @@ def spread(
 def _submit(executor: Executor, cell: Cell) -> Future:
     try:
         return executor.submit(run_checked, cell, fingerprint(cell))
-    except BrokenExecutor as error:
+    except RuntimeError as error:  # BrokenExecutor, or a pool after its `with`
         raise StoreError(
-            f"a pool must outlive its workers, got {type(error).__name__}: {error}; what came "
-            "back is in the journal in directory=...: run the same again with process_pool(), "
-            "which replaces processes that die"
+            f"a pool must be open, and outlive its workers, got {type(error).__name__}: {error}; "
+            "what came back is in the journal in directory=...: run the same again inside "
+            "`with process_pool() as pool:`, which replaces processes that die"
         ) from error
 
 

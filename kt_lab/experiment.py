@@ -8,7 +8,6 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from kt_lab.cells import (
     to_launches,
     typed,
 )
-from kt_lab.errors import StoreError, UsageError
+from kt_lab.errors import StoreError, UsageError, whole
 from kt_lab.executors import as_executor, process_name, require_processes, spread
 from kt_lab.provenance import provenance
 from kt_lab.runners.pool import Pool
@@ -76,19 +75,21 @@ class Experiment:
 
     def __post_init__(self):
         """Checks names now rather than an hour into the run."""
-        if not self.name or self.name[0] == "." or set("+/\\") & set(self.name):
+        name = self.name if isinstance(self.name, str) else ""
+        if not name or name[0] == "." or set("+/\\") & set(name):
             raise UsageError(f"a name must have no + / \\ and no . at its head, got {self.name!r}")
         if not isinstance(self.budget, Budget):
             raise UsageError(f"budget must be a Budget, got {self.budget!r}; Budget(trials=...)")
-        object.__setattr__(self, "workloads", list(map(str, self.workloads)))
-        object.__setattr__(self, "seeds", _whole("seeds", self.seeds))
+        workloads = _listing("workloads", self.workloads, "['softmax/4096x640']")
+        object.__setattr__(self, "workloads", list(map(str, workloads)))
+        object.__setattr__(self, "seeds", whole("seeds", self.seeds, low=1))
         object.__setattr__(self, "lanes", _lanes(self.lanes))
-        if self.seeds < 1 or not self.workloads or not self.searchers or not self.lanes:
+        given = _listing("searchers", self.searchers, "['scout', 'random']")
+        if not self.workloads or not given or not self.lanes:
             raise UsageError(
-                "an experiment needs at least one workload, searcher, lane count and seed, got "
-                f"{len(self.workloads)}, {len(self.searchers)}, {len(self.lanes)}, {self.seeds}"
+                "an experiment needs at least one workload, searcher and lane count, got "
+                f"{len(self.workloads)}, {len(given)}, {len(self.lanes)}"
             )
-        given = self.searchers
         named = given.items() if isinstance(given, Mapping) else [(row_name(v), v) for v in given]
         rows = {name: row_of(v) for name, v in named}
         if len(rows) < len(named):
@@ -280,18 +281,15 @@ def compare_cell(runs: pd.DataFrame, cell: Cell) -> list[str]:
     return [LATER, *bad] if bad and not differ(EARLY) else bad
 
 
-def _whole(name: str, value: Any) -> int:
-    try:
-        return index(value)
-    except TypeError:
-        raise UsageError(f"{name} must be a whole number, got {value!r}") from None
+def _listing(name: str, given: Any, example: str) -> Sequence | Mapping:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"{name} must be listed, as in {example}, got {given!r}")
+    return given if isinstance(given, Mapping) else list(given)
 
 
 def _lanes(given: Any) -> tuple[int, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise UsageError(f"lanes must list compile lane counts, as in (4, 16), got {given!r}")
-    found = tuple(_whole("a count of lanes", lanes) for lanes in given)
-    if len(set(found)) < len(found) or min(found, default=1) < 1:
+    found = tuple(whole("lanes", lanes, low=1) for lanes in _listing("lanes", given, "(4, 16)"))
+    if len(set(found)) < len(found):
         raise UsageError(f"lanes must be different counts >= 1, got {found}")
     return found
 

@@ -1,7 +1,7 @@
 """Parameter kinds: each owns its values, its neighbours and its encoding as floats."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -38,7 +38,8 @@ class Parameter:
             raise SpaceError(f"parameter {self.name!r} must have at least one value, got none")
         if not all(isinstance(value, Hashable) for value in values):
             raise SpaceError(f"parameter {self.name!r} must have hashable values, got {values}")
-        if len(set(map(repr, values))) != len(values):
+        # As `index` tells them apart: 1 and True are two values, 1 and 1.0 are one, NaN is none.
+        if len({(isinstance(v, bool), v) for v in values if v == v}) != len(values):
             raise SpaceError(f"parameter {self.name!r} must have distinct values, got {values}")
         object.__setattr__(self, "values", values)
 
@@ -109,6 +110,10 @@ class Integer(Parameter):
 
     def __post_init__(self):
         """Checks the bounds and lists the values."""
+        for bound in ("low", "high", "step"):
+            if not isinstance(value := _plain(getattr(self, bound)), int):
+                raise SpaceError(f"{self.name} must have integer bounds, got {bound}={value!r}")
+            object.__setattr__(self, bound, value)
         if self.step < 1:
             raise SpaceError(f"{self.name} must have step >= 1, got step={self.step}")
         if (self.high - self.low) // self.step >= _MOST:
@@ -128,8 +133,9 @@ class Ordered(Parameter):
 
     def __post_init__(self):
         """Copies the numbers and checks their order."""
-        object.__setattr__(self, "numbers", tuple(map(_plain, self.numbers)))
-        if any(not a < b for a, b in pairwise(self.numbers)):
+        object.__setattr__(self, "numbers", _listed(self.name, self.numbers))
+        numbers = all(isinstance(number, int | float) for number in self.numbers)
+        if not numbers or any(not a < b for a, b in pairwise(self.numbers)):
             raise SpaceError(f"{self.name} must list ascending numbers, got {self.numbers}")
         self._finish(self.numbers, self.role)
 
@@ -144,7 +150,7 @@ class Choice(Parameter):
 
     def __post_init__(self):
         """Copies the alternatives."""
-        object.__setattr__(self, "choices", tuple(map(_plain, self.choices)))
+        object.__setattr__(self, "choices", _listed(self.name, self.choices))
         self._finish(self.choices, self.role)
 
     @property
@@ -175,6 +181,13 @@ class Flag(Parameter):
 def _plain(value: Any) -> Any:
     """Returns a value that a file gives back as it was: numbers of numpy become text there."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _listed(name: str, values: Any) -> tuple:
+    """Returns plain values in the order they were listed: a text or a set lists none."""
+    if isinstance(values, str | bytes | Set) or not isinstance(values, Iterable):
+        raise SpaceError(f"{name} must list its values in their order, as (1, 2), got {values!r}")
+    return tuple(map(_plain, values))
 
 
 _KINDS = {kind.__name__: kind for kind in (PowerOfTwo, Integer, Ordered, Choice, Flag)}

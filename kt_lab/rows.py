@@ -38,8 +38,8 @@ class RowSpace:
             SpaceError: A parameter is missing or doubled, a constraint names something unknown,
                 the default is no member, or no config is valid.
         """
-        self.parameters = tuple(parameters)
-        if not all(isinstance(p, Parameter) for p in self.parameters):
+        self.parameters = tuple(parameters if isinstance(parameters, Iterable) else (parameters,))
+        if not isinstance(parameters, Iterable) or not all(isinstance(p, Parameter) for p in self.parameters):
             law = "parameters must be a list of Parameter"
             raise SpaceError(f"{law}, got {parameters!r}; write [PowerOfTwo('BLOCK', 16, 128)]")
         one = isinstance(constraints, str) or not isinstance(constraints, Iterable)

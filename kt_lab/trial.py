@@ -5,7 +5,7 @@ from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 
 OK = "ok"
 CENSORED = "censored"
@@ -89,6 +89,16 @@ class Proposal:
     origin: str = ""
     generation: int | None = None
     predicted: float | None = None
+
+    def __post_init__(self):
+        """Checks what a searcher of one's own may have mistaken."""
+        if not isinstance(self.config, Config):
+            got = f"got {self.config!r}; write Config({{...}}), or take one of the space"
+            raise UsageError(f"a proposal's config must be a Config, {got}")
+        if self.repetitions is not None:
+            whole("repetitions", self.repetitions, low=1)
+        if (cutoff := self.cutoff_us) is not None and not cutoff > 0:
+            raise UsageError(f"cutoff_us must be > 0 microseconds, got cutoff_us={cutoff!r}")
 
 
 @dataclass(frozen=True, slots=True)

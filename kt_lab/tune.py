@@ -1,13 +1,13 @@
 """The loop: searcher x runner x budget -> History."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kt_lab.budget import Budget, Spent
 from kt_lab.errors import UsageError
 from kt_lab.runners import Runner
-from kt_lab.trial import Config, History, Trial
+from kt_lab.trial import Config, History, Proposal, Trial
 
 _REPEATS = 1000  # measurements in a row without a new config, after which a search has ended
 
@@ -89,9 +89,18 @@ def require_own(budget: Any, runner: Runner, searcher: Any = None) -> None:
 
 def _asked_s(searcher, runner: Runner, asked: set[Config], left: float) -> float:
     """Fills the free lanes with what trials are left for; returns the CPU seconds of choosing."""
-    proposals, seconds = _timed(lambda n: list(searcher.ask(n)), runner.free, searcher)
+    proposals, seconds = _timed(lambda n: _listed(searcher.ask(n)), runner.free, searcher)
     runner.submit(_affordable(proposals, asked, left))
     return seconds
+
+
+def _listed(found: Any) -> list[Proposal]:
+    """Returns what `ask` returned as a list, if it is one of proposals."""
+    proposals = list(found) if isinstance(found, Iterable) else [found]
+    if wrong := [p for p in proposals if not isinstance(p, Proposal)]:
+        law = "ask must return a list of Proposal, as self.propose(config) makes them"
+        raise UsageError(f"{law}, got {wrong[0]!r}")
+    return proposals
 
 
 def _timed(call: Callable, argument: Any, searcher) -> tuple[Any, float]:

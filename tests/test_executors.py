@@ -185,6 +185,13 @@ def test_a_killed_process_of_a_pool_costs_nothing_but_time(serial, tmp_path):
     assert same(runs, serial)
 
 
+def test_a_pool_that_has_been_left_is_told():
+    with process_pool(1) as pool:
+        pass
+    with pytest.raises(StoreError, match=r"a pool must be open, .* got RuntimeError.* inside"):
+        experiment().run(executor=pool)
+
+
 def test_ctrl_c_does_not_reach_the_workers_of_a_pool():
     with process_pool(1) as pool:
         assert pool.submit(signal.raise_signal, signal.SIGINT).result() is None

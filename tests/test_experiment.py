@@ -21,6 +21,7 @@ from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
 from kt_lab.experiment import LATER, Experiment, compare_cell, load_runs, process_pool
 from kt_lab.landscape import landscapes
 from kt_lab.runners.replay import ReplayRunner
+from kt_lab.search.random import RandomSearch
 from kt_lab.store import read_table, write_table
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
@@ -260,7 +261,11 @@ def test_a_foreign_or_truncated_file_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "law"),
     [
-        ({"seeds": 0}, UsageError, "at least one"),
+        ({"seeds": 0}, UsageError, "seeds must be a whole number >= 1, got seeds=0"),
+        ({"name": 3}, UsageError, "got 3"),
+        ({"workloads": "softmax/4096x640"}, UsageError, "workloads must be listed, as in"),
+        ({"searchers": "scout"}, UsageError, "searchers must be listed, as in"),
+        ({"searchers": RandomSearch}, UsageError, "searchers must be listed, as in"),
         ({"searchers": []}, UsageError, "at least one"),
         ({"searchers": ["lfbo_patern"]}, UnknownName, "did you mean 'lfbo_pattern'"),
         ({"searchers": {"p": ("pattern", {"copys": 3})}}, UnknownName, "did you mean 'copies'"),
@@ -269,9 +274,9 @@ def test_a_foreign_or_truncated_file_is_refused(tmp_path):
         ({"workloads": ["softmax/1x1"]}, LandscapeError, "must name one landscape, got none"),
         ({"workloads": ["softmax/4096x640"] * 2}, UsageError, "must be named once, got softmax"),
         ({"budget": 3}, UsageError, r"budget must be a Budget, got 3; Budget\(trials="),
-        ({"seeds": 1.5}, UsageError, "seeds must be a whole number, got 1.5"),
-        ({"lanes": 4}, UsageError, r"lanes must list compile lane counts, as in \(4, 16\), got 4"),
-        ({"lanes": (0,)}, UsageError, r"different counts >= 1, got \(0,\)"),
+        ({"seeds": 1.5}, UsageError, "seeds must be a whole number >= 1, got seeds=1.5"),
+        ({"lanes": 4}, UsageError, r"lanes must be listed, as in \(4, 16\), got 4"),
+        ({"lanes": (0,)}, UsageError, "lanes must be a whole number >= 1, got lanes=0"),
         ({"lanes": (4, 4)}, UsageError, r"different counts >= 1, got \(4, 4\)"),
     ],
 )

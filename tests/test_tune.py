@@ -151,3 +151,22 @@ def test_a_runner_with_work_of_another_run_under_way_is_refused():
         tune(searcher, runner, budget=Budget(trials=4))
     assert searcher.closed
     assert not searcher.told
+
+
+def test_a_replay_of_another_run_is_refused():
+    runner = ReplayRunner(make_landscape(), seed=0)
+    assert len(tune(Script(0), runner, budget=Budget(trials=4))) == 1
+    with pytest.raises(UsageError, match=r"for one run, got one whose clock stands at \d"):
+        tune(Script(1), runner, budget=Budget(trials=4))
+
+
+@pytest.mark.parametrize("found", [None, [SPACE.default], "random", [None]])
+def test_what_is_asked_must_be_proposals(found):
+    class Mistaken(Script):
+        def ask(self, n):
+            return found
+
+    searcher = Mistaken(0)
+    with pytest.raises(UsageError, match=r"ask must return a list of Proposal, as self.propose"):
+        tune(searcher, ReplayRunner(make_landscape(), seed=0), budget=Budget(trials=4))
+    assert searcher.closed

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from kt_lab.clock import Job
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 from kt_lab.landscape import Landscape
 from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.simulated import SimulatedRunner
-from kt_lab.space import ParameterSpace
+from kt_lab.space import ParameterSpace, Space
 from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
 
 
@@ -55,8 +55,8 @@ class ReplayRunner(SimulatedRunner):
             landscape.require(space)
         self._landscape = landscape
         self._facts = _facts(landscape)
-        self._seed = seed
-        self.visit = seed % max(1, landscape.visits)
+        self._seed = whole("seed", seed, low=0)
+        self.visit = self._seed % max(1, landscape.visits)
         super().__init__(compile_lanes=compile_lanes, overlap=overlap)
         self._share = share_duplicates
         self._day = np.ones(landscape.space.size) if offset is None else np.exp(offset)
@@ -74,6 +74,14 @@ class ReplayRunner(SimulatedRunner):
         self._spent: dict[int, float] = {}  # ticket -> seconds of its compilation
         self._answers: dict[int, Measurement] = {}  # ticket -> what the timing lane found
         self._tickets = 0
+
+    def require_space(self, space: Space) -> None:  # noqa: ARG002 - what it holds is looked up
+        """Raises UsageError for a second run: clock and compiled binaries would be the first's."""
+        if self.now > 0.0:
+            raise UsageError(
+                f"a ReplayRunner measures for one run, got one whose clock stands at {self.now:.3f}"
+                " s; make ReplayRunner(landscape, seed=...) for each run"
+            )
 
     def submit(self, proposals: Sequence[Proposal]) -> None:
         """Queues proposals; raises UnrecordedConfig or SpaceError before queueing any."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kt_lab.budget import Budget
-from kt_lab.errors import UnknownName, UsageError
+from kt_lab.errors import UnknownName, UsageError, whole
 from kt_lab.prior import Prior
 from kt_lab.rows import ENUMERABLE
 from kt_lab.space import ParameterSpace, Space
@@ -148,14 +148,16 @@ class Searcher(ABC):
                 f"{ENUMERABLE:,} combinations, got {space.cartesian_size:,}; restrict it with "
                 "ParameterSpace.only, or use a searcher that lists nothing, such as 'lfbo_pattern'"
             )
-        if not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0:
-            raise UsageError(f"seed must be a whole number >= 0, got seed={seed!r}")
+        seed = whole("seed", seed, low=0)
+        if not isinstance(prior, Prior | None):
+            made = "kt_lab.transfer.known_prior makes one"
+            raise UsageError(f"prior must be a Prior, got {prior!r}; {made}")
         known = [f.name for f in dataclasses.fields(self.Options)]
         for name in options:
             if name not in known:
                 raise UnknownName(f"option of {self.name or type(self).__name__}", name, known)
         self.space = space
-        self.seed = int(seed)
+        self.seed = seed
         self.budget = budget
         self.prior = prior
         self.options = self.Options(**options)
@@ -193,9 +195,7 @@ class Searcher(ABC):
 
 def count(n: int) -> int:
     """Returns how many proposals are asked for, or raises UsageError."""
-    if not isinstance(n, numbers.Integral) or n < 0:
-        raise UsageError(f"ask needs a whole number >= 0, got n={n!r}")
-    return int(n)
+    return whole("n", n, low=0)
 
 
 def prior_configs(space: Space, prior: Prior | None) -> Sequence[Config]:

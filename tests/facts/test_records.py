@@ -71,7 +71,8 @@ def test_a_budget_is_done_when_either_limit_is_reached():
 @pytest.mark.parametrize(
     ("limit", "value"),
     [("trials", value) for value in (None, 0, 1.5, math.inf, math.nan)]
-    + [("seconds", value) for value in (0, math.inf, math.nan)],
+    + [("seconds", value) for value in (0, math.inf, math.nan)]
+    + [(limit, value) for limit in ("trials", "seconds") for value in ("100", True, [5])],
 )
 def test_a_budget_that_allows_nothing_is_refused(limit, value):
     with pytest.raises(BudgetError, match="got"):
@@ -147,3 +148,17 @@ def test_many_known_names_are_counted_and_few_are_sorted_by_their_numbers():
     assert said.endswith("? 120 are known: kt-lab list workloads")
     assert str(UnknownName("extent", "?", map(str, range(20)))).endswith(", such as 0, 1, 2")
     assert str(UnknownName("value", "3", ["16", "2", "8"])).endswith("known: 2, 8, 16")
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "law"),
+    [
+        ({"a": 1}, {}, r"config must be a Config, got \{'a': 1\}; write Config\("),
+        (Config(a=1), {"repetitions": 0}, "repetitions must be a whole number >= 1, got"),
+        (Config(a=1), {"repetitions": 2.5}, "repetitions must be a whole number >= 1, got"),
+        (Config(a=1), {"cutoff_us": -1}, "cutoff_us must be > 0 microseconds, got cutoff_us=-1"),
+    ],
+)
+def test_a_proposal_that_asks_for_nothing_measurable_is_refused(config, asked, law):
+    with pytest.raises(UsageError, match=law):
+        Proposal(0, config, **asked)

@@ -206,6 +206,15 @@ def test_a_bad_space_is_refused_with_its_law(changes, law):
         (lambda: PowerOfTwo("B", 8, 4), "at least one value"),
         (lambda: Integer("a b", 0, 1), "must be an identifier"),
         (lambda: Flag("F", role="speed"), "role must be one of"),
+        (lambda: Choice("A", "row"), r"A must list its values in their order, .* got 'row'"),
+        (lambda: Choice("A", {"x", "y"}), "A must list its values in their order"),
+        (lambda: Choice("A", 3), "A must list its values in their order, .* got 3"),
+        (lambda: Choice("A", (1, 1.0)), "distinct values"),
+        (lambda: Choice("A", (float("nan"), 1)), "distinct values"),
+        (lambda: Ordered("A", "abc"), "A must list its values in their order"),
+        (lambda: Ordered("A", (3, "a")), "ascending numbers"),
+        (lambda: Integer("A", 1.5, 4), "integer bounds, got low=1.5"),
+        (lambda: Integer("A", 1, "4"), "integer bounds, got high='4'"),
     ],
 )
 def test_a_bad_parameter_is_refused_with_its_law(make, law):
@@ -248,3 +257,13 @@ def test_sampling_says_so_where_hardly_anything_is_valid():
 def test_values_by_name_are_no_parameters():
     with pytest.raises(SpaceError, match=r"parameters must be a list of Parameter, got \{'B'"):
         ParameterSpace({"B": [1, 2]}, default={"B": 1})
+
+
+def test_a_parameter_alone_is_no_list():
+    with pytest.raises(SpaceError, match=r"must be a list of Parameter, got PowerOfTwo"):
+        ParameterSpace(PowerOfTwo("A", 16, 64), default={"A": 16})
+
+
+def test_flags_and_numbers_that_are_equal_stay_two_values():
+    choice = Choice("A", (0, False, True, 1))
+    assert [choice.index(value) for value in choice.values] == [0, 1, 2, 3]

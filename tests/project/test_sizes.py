@@ -20,7 +20,7 @@ FUNCTION_LINES = 55
 # that cannot be what they say, GPUs and compilers that are lost for good, files of other
 # tuners that would be replaced, searchers of cells and modules whose stored runs would be of
 # other code (60). Two statistics moved up to those who alone use them (-105).
-LIBRARY_LINES = 14_700
+LIBRARY_LINES = 14_760
 FACE_NAMES = 25
 APART = (
     "kt_lab.kernels",

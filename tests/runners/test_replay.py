@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from kt_lab.errors import LandscapeError, SpaceError, UnrecordedConfig
+from kt_lab.errors import LandscapeError, SpaceError, UnrecordedConfig, UsageError
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.space import Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Config, Proposal
@@ -144,3 +144,9 @@ def test_a_space_restricted_to_some_configs_replays_where_the_whole_was_recorded
     )
     with pytest.raises(LandscapeError, match="fingerprint"):
         ReplayRunner(landscape, seed=0, space=wider)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0"])
+def test_a_seed_that_chooses_no_visit_is_refused(seed):
+    with pytest.raises(UsageError, match="seed must be a whole number >= 0, got seed="):
+        ReplayRunner(make_landscape(), seed=seed)

@@ -95,9 +95,15 @@ def test_seeds_are_whole_numbers(seed):
         make_searcher("random", small_space(), seed=seed)
 
 
+@pytest.mark.parametrize("prior", ["x", [], {"BLOCK": 16}])
+def test_a_prior_must_be_one(prior):
+    with pytest.raises(UsageError, match="prior must be a Prior, got .*known_prior makes one"):
+        make_searcher("scout", small_space(), seed=0, prior=prior)
+
+
 @pytest.mark.parametrize("n", [-1, 0.5])
 def test_ask_needs_a_count(n):
-    with pytest.raises(UsageError, match="ask needs a whole number"):
+    with pytest.raises(UsageError, match="n must be a whole number >= 0, got n="):
         make_searcher("random", small_space(), seed=0).ask(n)
 
 
