@@ -158,7 +158,13 @@ def load_winner(
             f"workload {workload!r} on gpu {gpu!r} must name one stored winner, got {problem}; "
             f"stored: {known}"
         )
-    return _read(found[0])
+    winner, place = _read(found[0]), found[0].parts
+    if (winner.key, winner.gpu) != (workload, place[-2]):
+        raise StoreError(
+            f"a stored winner must be of what its place tells, got {winner.key} ({winner.gpu}) in "
+            f"{'/'.join(place[-3:])}; move it to its own, or tune again to replace it"
+        )
+    return winner
 
 
 def winners(directory: Path | str | None = None) -> Iterator[tuple[str, str, Path]]:

@@ -62,6 +62,17 @@ def test_a_winner_comes_back_exactly(tmp_path):
     assert [type(v) for v in found.finalists[0].values()] == [int, int, str, int, int]
 
 
+@pytest.mark.parametrize("place", ["softmax/h200/4096x640", "softmax/h100/8192x640"])
+def test_a_winner_in_the_place_of_another_is_refused(tmp_path, place):
+    path = save_winner(make(), tmp_path)
+    moved = tmp_path / f"{place}.json"
+    moved.parent.mkdir(exist_ok=True)
+    path.rename(moved)
+    kernel, gpu, name = place.split("/")
+    with pytest.raises(StoreError, match=rf"got softmax/4096x640 \(h100\) in {place}"):
+        load_winner(f"{kernel}/{name}", gpu=gpu, directory=tmp_path)
+
+
 def test_a_later_winner_replaces_the_earlier_and_a_failure_leaves_it(tmp_path, monkeypatch):
     save_winner(make(), tmp_path)
     save_winner(make(seed=4), tmp_path)

@@ -88,8 +88,8 @@ def space_of(
             a restriction uses a name that is neither a parameter nor arithmetic.
     """
     require(isinstance(default, Mapping), "a default must be values by name", default, "options")
-    texts = all(isinstance(text, str) for text in restrictions)
-    require(texts, "restrictions must be texts", restrictions, "options")
+    texts = not isinstance(restrictions, str) and all(isinstance(text, str) for text in restrictions)
+    require(texts, "restrictions must be a list of texts", restrictions, "options")
     constraints, left = [], []
     for place, text in enumerate(restrictions, start=1):
         try:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.covering import cover
+from kt_lab.errors import UsageError
 from kt_lab.keys import Key, carried
 from kt_lab.landscape import Landscape
 from kt_lab.runners.replay import judged_us
@@ -42,7 +43,12 @@ def crossings(landscapes: Sequence[Landscape]) -> pd.DataFrame:
         latency_us, judged_us (median of the other visits; null: failed), optimum_us (lowest
         pooled latency of the workload), default (whether it is the workload's). A config that a
         workload's landscape does not hold has no row there.
+
+    Raises:
+        UsageError: One has no readings.
     """
+    if silent := [named(x) for x in landscapes if not x.visits]:
+        raise UsageError(f"landscapes must have readings, got none of {silent}; leave them out")
     recorded = [_recorded(x) for x in landscapes]
     configs = dict.fromkeys(c for at in recorded for c in at)
     parts = []

@@ -135,7 +135,7 @@ def test_conditions_come_from_a_t1_file(tmp_path):
         ("block_sizex / 2 < 3", ConstraintError, "block_sizex"),
         ("block_size_x <", ConstraintError, "one expression"),
         ("block_size_x > 32", SpaceError, "restriction_1"),
-        (lambda p: p["block_size_x"] < 64, LandscapeError, "restrictions must be texts"),
+        (lambda p: p["block_size_x"] < 64, LandscapeError, "restrictions must be a list of texts"),
         ("block_size_x < 64", LandscapeError, "every recorded config must obey"),
     ],
 )
@@ -145,6 +145,11 @@ def test_a_restriction_that_cannot_hold_is_refused(tmp_path, monkeypatch, restri
     with pytest.raises(error, match=law):
         read_cache(path, restrictions=[restriction])
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_restriction_that_is_not_in_a_list_is_told(tmp_path):
+    with pytest.raises(LandscapeError, match="must be a list of texts, got 'block_size_x > 1'"):
+        read_cache(write(tmp_path / "a.json", hub()), restrictions="block_size_x > 1")
 
 
 def test_failures_are_charged_in_replay(tmp_path):

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kt_lab.errors import UsageError
 from kt_lab.keys import Key
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.space import ParameterSpace, PowerOfTwo
@@ -30,6 +31,14 @@ def test_a_pick_costs_on_another_workload_what_it_reads_there():
         across = found.loc[(visit, here, there)]
         assert across["config"] == config(0)
         assert (across["status"], across["regret"]) == ("ok", pytest.approx(np.exp(0.3) - 1))
+
+
+def test_a_landscape_without_readings_is_told():
+    table = exact(RISING).table.assign(status="compile_error")
+    empty = [[] for _ in range(len(table))]
+    silent = Landscape(table.assign(samples_us=empty, visit=empty), exact(RISING, "b").manifest)
+    with pytest.raises(UsageError, match=r"got none of \['b on test'\]; leave them out"):
+        crossings([exact(RISING), silent])
 
 
 def test_a_pick_is_judged_by_the_visit_that_it_did_not_read():
