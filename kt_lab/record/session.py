@@ -117,7 +117,15 @@ class SessionRecording:
         self._began = time.perf_counter()
 
     def run(self) -> Path:
-        """Compiles and times what is chosen; returns the saved session."""
+        """Compiles and times what is chosen; returns the saved session.
+
+        Ctrl-C while it times ends it, as `stop_after_s` does.
+
+        Raises:
+            UsageError: Nothing was timed, or the GPU was lost: what was read is saved then too.
+        """
+        rows: list[dict[str, Any]] = []
+        lost = None
         workers = self.options.compile_workers or max(1, usable_cores() - 1)
         device = self.options.device
         with (
@@ -133,16 +141,28 @@ class SessionRecording:
                 ready = self._compile(compiling, order, facts["sms"])
             for key in self.workloads:
                 ask(timing, {"do": "load", "subject": subject(key)})
-            rows = self._time(timing, [pair for pair in order if pair in ready])
-            facts["after"] = ask(timing, {"do": "facts", "protocol": self.options.protocol})
+            try:
+                self._time(timing, [pair for pair in order if pair in ready], rows)
+                facts["after"] = ask(timing, {"do": "facts", "protocol": self.options.protocol})
+            except UsageError as error:
+                lost = error
+            except KeyboardInterrupt:
+                if not rows:
+                    raise
+        if lost and not rows:
+            raise lost
         if not rows:
             raise UsageError(
                 f"a session must time one config at least, got none in "
                 f"{self.options.stop_after_s} s; give it more seconds or fewer workloads"
             )
-        return save_session(
-            pd.DataFrame(rows), name=self.name, facts=facts, rules=self._rules(), gpu=facts["slug"]
+        table = pd.DataFrame([row | {"order": i} for i, row in enumerate(rows)])
+        path = save_session(
+            table, name=self.name, facts=facts, rules=self._rules(), gpu=facts["slug"]
         )
+        if lost:
+            raise UsageError(f"{lost}, under another name: {len(rows)} readings are in {path}")
+        return path
 
     def _rules(self) -> dict[str, Any]:
         names = ("near", "most", "others", "control_every", "repetitions", "protocol", "seed")
@@ -181,9 +201,8 @@ class SessionRecording:
             self._progress("compile", done, len(sharing))
         return ready
 
-    def _time(self, timing: Workers, order: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    def _time(self, timing: Workers, order: Sequence[tuple[str, int]], rows: list) -> None:
         best: dict[str, float] = {}
-        rows: list[dict[str, Any]] = []
         control = min(order, key=lambda pair: self.workloads.index(pair[0]), default=None)
         for done, pair in enumerate(order):
             if self.out_of_time:
@@ -192,7 +211,6 @@ class SessionRecording:
                 rows.append(self._read(timing, control, best) | {"control": True})
             rows.append(self._read(timing, pair, best) | {"control": False})
             self._progress("session", done + 1, len(order))
-        return [row | {"order": i} for i, row in enumerate(rows)]
 
     def _read(self, timing: Workers, pair: tuple[str, int], best: dict) -> dict[str, Any]:
         count = self.options.repetitions

@@ -21,10 +21,8 @@ from kt_lab.stats.sessions import agreement, evenly
 from kt_lab.trial import Proposal
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = {
-    "compile": "tests.record.fake_gpu:compile_service",
-    "timing": "tests.record.fake_gpu:timing_service",
-}
+FAKE = "tests.record.fake_gpu"
+SERVICES = {"compile": f"{FAKE}:compile_service", "timing": f"{FAKE}:timing_service"}
 WORKLOADS = ("softmax/4096x640", "softmax/65536x512")
 OPTIONS = SessionOptions(others=8, control_every=5, compile_workers=2, near=1.3)
 
@@ -136,6 +134,36 @@ def test_a_session_without_time_is_refused_and_saves_nothing(recorded, tmp_path,
     with pytest.raises(UsageError, match=r"must time one config at least, got none in 0\.0 s"):
         session.run()
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("how", ["lost", "interrupted"])
+def test_a_session_that_is_cut_off_keeps_its_readings(recorded, tmp_path, monkeypatch, how):
+    found, _ = recorded
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    (tmp_path / "gone").touch()
+
+    def interrupt(progress):
+        if how == "interrupted" and progress.phase == "session" and progress.done == 6:
+            raise KeyboardInterrupt
+
+    session = SessionRecording(
+        WORKLOADS[:1],
+        name="cut",
+        cache=tmp_path / "cache",
+        options=OPTIONS,
+        on_progress=interrupt,
+        services=SERVICES | ({"timing": f"{FAKE}:lost_gpu"} if how == "lost" else {}),
+        load=lambda key, *, gpu: found[key],  # noqa: ARG005
+    )
+    if how == "lost":
+        with pytest.raises(UsageError, match=r"lost.* under another name: \d+ readings are in"):
+            session.run()
+    else:
+        assert session.run().exists()
+    kept = load_sessions("test", directory=tmp_path / "sessions")
+    assert len(kept) >= 6
+    assert kept["order"].tolist() == list(range(len(kept)))
 
 
 def test_a_session_is_not_written_over(recorded):
