@@ -33,6 +33,8 @@ def _safe(divide: Callable) -> Callable:
 
 
 def _next_power_of_two(value):
+    if np.asarray(value).dtype == object:
+        return np.frompyfunc(lambda v: 1 << max(int(v) - 1, 0).bit_length(), 1, 1)(value)
     least = np.maximum(np.asarray(value, dtype=np.int64), 1)
     return np.left_shift(1, np.frexp((least - 1).astype(float))[1].astype(np.int64))
 

@@ -12,6 +12,7 @@ from kt_lab.errors import SpaceError
 from kt_lab.parameters import Parameter
 from kt_lab.trial import Config
 
+_LARGE = 1 << 20
 ENUMERABLE = 10**6  # largest cartesian product that a space will list
 
 
@@ -50,7 +51,8 @@ class RowSpace:
         cards = [p.cardinality for p in self.parameters]
         self.cartesian_size = math.prod(cards)
         strides = [math.prod(cards[i + 1 :]) for i in range(len(cards))]
-        self._strides = np.asarray(strides, dtype=np.int64 if self.enumerable else object)
+        small = self.cartesian_size < 2**63
+        self._strides = np.asarray(strides, dtype=np.int64 if small else object)
         self._columns = tuple(_column(p.values) for p in self.parameters)
         self.default = self._check_default(default or {})
 
@@ -214,8 +216,11 @@ def distinct(rows: np.ndarray) -> np.ndarray:
 
 
 def _column(values: tuple) -> np.ndarray:
-    """Returns values as a column that constraints compute on: int64, or objects as they are."""
-    if all(isinstance(v, int | np.integer) for v in values):
+    """Returns values as a column that constraints compute on: int64, or objects as they are.
+
+    Python's own integers hold what the product of three large ones comes to.
+    """
+    if all(isinstance(v, int | np.integer) and abs(v) < _LARGE for v in values):
         return np.asarray(values, dtype=np.int64)
     column = np.empty(len(values), dtype=object)
     column[:] = values

@@ -91,14 +91,16 @@ def space_of(
     texts = not isinstance(restrictions, str) and all(isinstance(text, str) for text in restrictions)
     require(texts, "restrictions must be a list of texts", restrictions, "options")
     constraints, left = [], []
+    parameters = [parameter(name, values) for name, values in axes.items()]
+    rows = ParameterSpace(parameters, default=default).rows(configs)
     for place, text in enumerate(restrictions, start=1):
-        try:
-            constraints.append(Constraint(f"restriction_{place}", text))
+        try:  # whether it can be told, and computed for what was recorded
+            law = Constraint(f"restriction_{place}", text)
+            ParameterSpace(parameters, constraints=[law], default=default).valid(rows)
+            constraints.append(law)
         except ConstraintError as error:
             left.append(_foreign(text, {*axes, *_ARITHMETIC}, error))
-    parameters = [parameter(name, values) for name, values in axes.items()]
     space = ParameterSpace(parameters, constraints=constraints, default=default)
-    rows = space.rows(configs)
     broken = int((~space.valid(rows)).sum())
     law = "every recorded config must obey the restrictions; give those of this file"
     require(not broken, law, f"{broken:,} of {len(rows):,} that do not", f"{restrictions}")

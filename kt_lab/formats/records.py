@@ -106,8 +106,12 @@ def _row(fields: Mapping[str, Any], identity: str, objective: str, where: str) -
     times = [1e3 * number(ms, "times (ms)", where, low=1e-9) for ms in times]
     single = not times or objective == "time"
     samples = times if good else []
-    if good and single:
-        samples = [1e3 * number(fields.get("time"), "time (ms)", where, low=1e-9)]
+    if good and (single or "time" in fields):
+        told = 1e3 * number(fields.get("time"), "time (ms)", where, low=1e-9)
+        samples = [told] if single else samples
+        near = min(times or [told]) / 2 <= told <= 2 * max(times or [told])
+        law = "a time must be as long as its repeats, all in one unit (T4: metadata.timeunit)"
+        require(near, law, f"{told / 1e3:g} ms beside {[t / 1e3 for t in times[:5]]}", where)
     visit = [0] * len(samples) if single else fields.get(f"{OWN}_visit", [0] * len(samples))
     whole = isinstance(visit, list) and [type(v) for v in visit] == [int] * len(samples)
     require(whole, _LAW, visit, where)

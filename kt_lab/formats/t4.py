@@ -49,7 +49,7 @@ def read_t4(path: Path | str, **options: Any) -> Landscape:
     found, facts = read_json(path)
     where, axes, records = facts["file"], {}, {}
     metadata = member({"metadata": {}, **found}, "metadata", dict, where)
-    unit = metadata.get("timeunit", "milliseconds")
+    unit = metadata.get("timeunit")
     results, law = found.get("results"), "T4 must hold a list of results (read_cache reads caches)"
     require(isinstance(results, list), law, sorted(found), where)
     for place, result in enumerate(results):
@@ -70,9 +70,11 @@ def _record(result: Any, unit: Any, where: str) -> tuple[dict, dict]:
     """Returns a result's configuration, and its fields under Kernel Tuner's names in ms."""
     invalidity = member(result, "invalidity", str, where)
     require(invalidity in _STATUS, f"invalidity must be one of {[*_STATUS]}", invalidity, where)
-    times, to_ms = member(result, "times", dict, where), _milliseconds(unit, where)
+    times = member(result, "times", dict, where)
     measured = member({"measurements": [], **result}, "measurements", list, where)
     units = {member(m, "name", str, where): m.get("unit") for m in measured}
+    unit = unit or units.get("time") or "milliseconds"
+    to_ms = _milliseconds(unit, where)
     fields = {m["name"]: m.get("value") for m in measured if m["name"].startswith(("time", OWN))}
     repeats = member({"runtimes": [], **times}, "runtimes", list, where)
     fields |= {

@@ -1,6 +1,7 @@
 """Where a search begins: uniform draws without replacement, and Helion's shrunk random configs."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -15,6 +16,7 @@ _THREADS = 32  # threads of a warp
 _MAX_EXPONENT = 11  # Helion: at most 2**11 elements per thread
 _MAX_ELEMENTS = 2**20  # Triton's largest tensor
 _ATTEMPTS = 64  # Helion: draws per missing start before it gives up
+_FEW = 5  # as many patterns run side by side: where fewer starts come, uniform ones fill up
 
 
 def uniform(space: Space, *, rng: np.random.Generator) -> Iterator[Config]:
@@ -52,7 +54,8 @@ def starts(
     Args:
         space: What to draw from.
         n: How many; fewer come back when random draws coincide (as in Helion) or run out.
-        rule: "helion": parameters drawn independently, tiles shrunk, invalid draws replaced.
+        rule: "helion": parameters drawn independently, tiles shrunk, invalid draws replaced; in
+            a listed space where hardly any draw is valid (fewer than 5) filled up as "uniform".
             "uniform": uniform over valid configs, without replacement. "available": none.
         rng: Source of the draws.
         prior: A Prior whose configs are put right after the default, or None.
@@ -65,7 +68,11 @@ def starts(
         met = set(found)
         fresh = (c for c in uniform(space, rng=rng) if c not in met)
         return found + [c for c, _ in zip(fresh, range(missing), strict=False)]
-    return list(dict.fromkeys(found + _helion(space, missing, set(found), rng)))
+    drawn = _helion(space, missing, set(found), rng)
+    if len(drawn) < min(_FEW, missing) and space.enumerable:
+        met = {*found, *drawn}
+        drawn += islice((c for c in uniform(space, rng=rng) if c not in met), missing - len(drawn))
+    return list(dict.fromkeys(found + drawn))
 
 
 def shrunk_rows(space: ParameterSpace, n: int, *, rng: np.random.Generator) -> np.ndarray:

@@ -217,10 +217,56 @@ def test_t4_times_are_in_the_unit_that_the_file_names(tmp_path, unit, scale):
         times = result["times"]
         result["times"] = {k: v * scale for k, v in times.items() if k != "runtimes"}
         result["times"]["runtimes"] = [t * scale for t in times["runtimes"]]
+        if result["invalidity"] == "correct":
+            result["measurements"][0]["value"] *= scale
     data["metadata"]["timeunit"] = unit
     after = read_t4(write(tmp_path / "after.json", data))
     np.testing.assert_allclose(before.latency_us, after.latency_us, rtol=1e-6)
     np.testing.assert_allclose(before.column("compile_s"), after.column("compile_s"), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("us", 1e3), ("s", 1e-3)])
+def test_t4_that_names_a_unit_beside_its_time_alone_has_all_times_in_it(tmp_path, unit, scale):
+    data = t4()
+    before = write(tmp_path / "before.json", data)
+    del data["metadata"]["timeunit"]
+    for result in data["results"]:
+        result["measurements"][0]["unit"] = unit
+        result["times"]["runtimes"] = [t * scale for t in result["times"]["runtimes"]]
+        if result["invalidity"] == "correct":
+            result["measurements"][0]["value"] *= scale
+    after = write(tmp_path / "after.json", data)
+    for objective in ({}, {"objective": "time"}):
+        found = [read_t4(file, **objective).optimum_us for file in (before, after)]
+        assert found[1] == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [1e3, 1e-3])
+def test_a_time_that_contradicts_its_repeats_is_refused(tmp_path, wrong):
+    data = hub()
+    good = next(r for r in data["cache"].values() if r.get("times"))
+    good["time"] *= wrong
+    with pytest.raises(LandscapeError, match="as long as its repeats, all in one unit"):
+        read_cache(write(tmp_path / "a.json", data))
+
+
+def test_a_restriction_that_cannot_be_computed_for_all_is_left_to_the_members(tmp_path):
+    values = [None, 1, 2]
+    results = [
+        {
+            "configuration": {"o": o, "x": x},
+            "times": {"compilation": 1.0, "runtimes": [1.0]},
+            "invalidity": "correct",
+            "measurements": [],
+        }
+        for o in values
+        for x in (1, 2)
+    ]
+    path = write(tmp_path / "T4.json", {"metadata": {}, "results": results})
+    found = read_t4(path, restrictions=["o is None or o < 3", "x < 3"])
+    assert found.space.size == 6
+    told = {"constraints": ["x < 3"], "membership": ["o is None or o < 3"]}
+    assert found.manifest["imported"]["restrictions"] == told
 
 
 def test_t4_without_runtimes_has_its_measured_time_in_its_unit(tmp_path):

@@ -150,3 +150,14 @@ def test_starts_of_a_small_space_are_all_of_it():
     found = starts(space, 100, rule="uniform", rng=np.random.default_rng(0))
     assert len(found) == 6
     assert starts(space, 1, rule="helion", rng=np.random.default_rng(0)) == [space.default]
+
+
+def test_hardly_any_valid_draw_is_filled_up_with_uniform_ones():
+    axes = [Integer(f"p{i}", 0, 9) for i in range(7)]
+    space = ParameterSpace(axes, default={p.name: 0 for p in axes})
+    rows = np.unique(np.random.default_rng(0).integers(10, size=(300, 7)), axis=0)
+    few = space.only(np.vstack([rows, np.zeros((1, 7), dtype=int)]))
+    found = starts(few, 100, rule="helion", rng=np.random.default_rng(1))
+    assert len(found) == len(set(found)) == 100
+    assert found[0] == few.default
+    assert all(few.contains(config) for config in found)
