@@ -166,8 +166,7 @@ class ScoutSearch(Searcher):
         self._values.append(math.nan)
         self._repetitions.append(None)
         self._x = np.vstack([self._x, self._seen_as(np.asarray([row]))])
-        alike = np.flatnonzero(self._pool[:, 0] == row[0])  # a fraction of a large pool
-        self._free[alike[(self._pool[alike] == np.asarray(row)).all(axis=1)]] = False
+        self._free[(self._pool == np.asarray(row)).all(axis=1)] = False
         if self._posterior is not None and not self._posterior.full:
             self._posterior.add(self._x[at])
             self._held = np.append(self._held, at - self._epochs.since)
