@@ -40,7 +40,9 @@ class RowSpace:
                 the default is no member, or no config is valid.
         """
         self.parameters = tuple(parameters if isinstance(parameters, Iterable) else (parameters,))
-        if not isinstance(parameters, Iterable) or not all(isinstance(p, Parameter) for p in self.parameters):
+        if not isinstance(parameters, Iterable) or not all(
+            isinstance(p, Parameter) for p in self.parameters
+        ):
             law = "parameters must be a list of Parameter"
             raise SpaceError(f"{law}, got {parameters!r}; write [PowerOfTwo('BLOCK', 16, 128)]")
         one = isinstance(constraints, str) or not isinstance(constraints, Iterable)

@@ -170,7 +170,9 @@ def test_a_decision_copied_from_another_gpu_is_refused(decided, tmp_path):
     winner = decided[0].winners[0]
     path = save_winner(winner, tmp_path)
     path.parent.rename(path.parent.with_name("h100"))
-    with pytest.raises(StoreError, match=r"must be of what its place tells, got .* \(h200\) in .*h100"):
+    with pytest.raises(
+        StoreError, match=r"must be of what its place tells, got .* \(h200\) in .*h100"
+    ):
         stored_dispatch("jagged_rowwise", directory=tmp_path, **NOW | {"gpu": "h100"})
 
 

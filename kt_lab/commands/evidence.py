@@ -30,6 +30,7 @@ EVIDENCE = {
     "exhausted": ("kt_lab.evidence.exhausted", "what reading every config ends at (replay)"),
     "foreign": ("kt_lab.evidence.foreign", "the same on other tuners' landscapes (replay)"),
     "ablation": ("kt_lab.evidence.ablation", "the flagship with one part changed (replay)"),
+    "refused": ("kt_lab.evidence.refused", "the flagship where many configs fail (replay)"),
     "widened": ("kt_lab.evidence.widened", "its defaults where nothing can be listed (replay)"),
     "histories": ("kt_lab.evidence.histories", "short runs next to recorded workloads (GPU)"),
     "warm_live": ("kt_lab.evidence.warm_live", "unrecorded shapes, with what is known (GPU)"),

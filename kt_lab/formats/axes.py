@@ -88,7 +88,9 @@ def space_of(
             a restriction uses a name that is neither a parameter nor arithmetic.
     """
     require(isinstance(default, Mapping), "a default must be values by name", default, "options")
-    texts = not isinstance(restrictions, str) and all(isinstance(text, str) for text in restrictions)
+    texts = not isinstance(restrictions, str) and all(
+        isinstance(text, str) for text in restrictions
+    )
     require(texts, "restrictions must be a list of texts", restrictions, "options")
     constraints, left = [], []
     parameters = [parameter(name, values) for name, values in axes.items()]

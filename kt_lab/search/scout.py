@@ -11,7 +11,7 @@
    seconds (no prior) ask for up to 16 starts, twice the lanes, and later for what keeps them busy.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m(1+log(t/m)), so that neither slow configs nor a reading that was disturbed dominate;
-   standardised. A failure counts as a config that is slower than nine tenths of the others.
+   standardised. A failure counts as the median: it tells whether its like work, not how fast.
 3. Model: `kt_lab.search.posterior` over the columns of `kt_lab.search.features`. What is under way
    counts at once, so that a batch needs no rule of its own; of more than 512 readings the slower
    half is a sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %.
@@ -51,7 +51,7 @@ from kt_lab.search.scout_options import ScoutOptions
 from kt_lab.search.threads import single_thread
 from kt_lab.trial import Proposal, Trial, supersedes
 
-_FAILED = 0.9  # quantile of the finite values that a failure counts as
+_FAILED = 0.5  # quantile of the finite values that a failure counts as: the best border on it
 _UNLIKELY = 1e-3  # least probability that a config works
 _FLAT = 1e-3  # smallest bend of the values
 _TRUST = 0.5  # prior variance of the sources' weights, all together

@@ -262,7 +262,9 @@ def test_values_by_name_are_no_parameters():
 def test_laws_of_large_numbers_are_those_of_python():
     space = ParameterSpace(
         [Integer("n", 0, 10**9, 10**9 // 2), Integer("m", 0, 10**10, 10**10)],
-        constraints=[Constraint("c", "n * m * 2 >= 0 and next_power_of_two(n) >= n >= cdiv(n, 3)")],
+        constraints=[
+            Constraint("c", "n * m * 2 >= 0 and next_power_of_two(n) >= n >= cdiv(n, 3)")
+        ],
         default={"n": 0, "m": 0},
     )
     assert space.size == space.cartesian_size == 6
