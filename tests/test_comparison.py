@@ -208,6 +208,18 @@ def test_what_is_too_short_to_tell_is_counted_whole_or_refused():
         comparison.draw_all(none)
 
 
+def test_every_figure_is_drawn_where_each_searcher_has_a_run_that_found_nothing(runs):
+    few = runs[runs["trial"] < 3].copy()
+    found = few["seed"] == 0
+    few["status"] = few["status"].astype(str).where(found, "compile_error")
+    few.loc[~found, ["latency_us", "judged_us"]] = np.nan
+    drawn = comparison.draw_all(few)
+    assert {"profiles", "ratios", "quality_vs_time", "significance"} <= set(drawn)
+    assert set(drawn["profiles"].points["profile"]["share"]) == {0.0}
+    for drawing in drawn.values():
+        assert plots.png_bytes(drawing.figure)
+
+
 def test_workloads_on_two_gpus_are_drawn_on_one_of_them_and_counted_once():
     made = make_runs(searchers=("pattern", "random"), kernels=2, workloads=1, seeds=2, n=5)
     softmax, int4_gemm = (made[made["workload"] == name] for name in made["workload"].unique())

@@ -23,10 +23,10 @@ def performance_profile(table: pd.DataFrame, *, value: str = "value") -> pd.Data
         value: The column that is compared, lower is better; inf or null: not solved.
 
     Returns:
-        Steps (none when nobody solves any): `searcher`, `tau` (factor over the lowest value of
-        the workload, ascending from 1, the same for every searcher), `share` (workloads within
-        that factor, in [0, 1]; it ends below 1 where a searcher solves not all), `n_values` (its
-        rows) and `n_workloads` (cells, those that nobody solves included).
+        Steps: `searcher`, `tau` (factor over the lowest value of the workload, ascending from 1,
+        the same for every searcher), `share` (workloads within that factor, in [0, 1]; it ends
+        below 1 where a searcher solves not all, and is 0 at 1 alone where nobody solves any),
+        `n_values` (its rows) and `n_workloads` (cells, those that nobody solves included).
 
     Source:
         Dolan and More, "Benchmarking optimization software with performance profiles",
@@ -43,21 +43,20 @@ def performance_profile(table: pd.DataFrame, *, value: str = "value") -> pd.Data
         )
     wide = table.set_index(keys)[value].astype(float).unstack().fillna(np.inf)
     wide = wide.div(wide.min(axis=1), axis=0).round(12).fillna(np.inf)
-    return _shares(wide.stack().rename("tau").reset_index(), "tau")
+    taus = wide.stack().rename("tau")
+    points = np.unique([1.0, *taus[np.isfinite(taus)]])  # 1: where nobody solves any, too
+    return _shares(taus.reset_index(), "tau", points)
 
 
-def _shares(table: pd.DataFrame, column: str, points: Sequence[float] | None = None):
+def _shares(table: pd.DataFrame, column: str, points: Sequence[float]) -> pd.DataFrame:
     """Returns per searcher which share of values is at most each point, workloads equal in weight.
 
     Args:
         table: Columns of CELL, `searcher` and `column`, inf where never.
         column: What is counted, and the name of the points.
-        points: None: every finite value.
+        points: At which; ascending.
     """
-    values = table[column].to_numpy(float)
-    points = (
-        np.unique(values[np.isfinite(values)]) if points is None else np.asarray(points, float)
-    )
+    points = np.asarray(points, float)
     parts = []
     for searcher, group in table.groupby("searcher", observed=True, sort=True):
         shares = [

@@ -164,6 +164,8 @@ def test_a_profile_counts_workloads_within_a_factor_of_the_best():
     assert profile[profile.searcher == "y"].share.tolist() == [0.25, 0.5, 0.5]
     with pytest.raises(UsageError, match="one budget"):
         stats.performance_profile(pd.concat([table, table]))
+    nobody = stats.performance_profile(table.assign(value=np.inf))
+    assert nobody[["searcher", "tau", "share"]].values.tolist() == [["x", 1, 0], ["y", 1, 0]]
 
 
 def test_a_searcher_twice_as_fast_has_the_whole_profile_at_one(experiment, join):
