@@ -17,6 +17,8 @@ _STEPS = (
 )
 _MOST_TICKS = 7
 _FEWEST_TICKS = 3
+_TOLD = 2  # ticks without which a scale cannot be read
+_APART = 1.1  # ends of an axis whose values are all the same
 
 
 def set_ratio_axis(
@@ -25,6 +27,8 @@ def set_ratio_axis(
     """Sets the limits of an axis of ratios and labels it with plain numbers (0.5, 1, 2)."""
     axes = axis.axes
     horizontal = axis.axis_name == "x"
+    if low == high:  # of a landscape with one config, say
+        low, high = low / _APART, high * _APART
     if log:
         (axes.set_xscale if horizontal else axes.set_yscale)("log")
     (axes.set_xlim if horizontal else axes.set_ylim)(low, high)
@@ -37,20 +41,38 @@ def set_ratio_axis(
 
 
 def log_ticks(low: float, high: float, *, most: int = _MOST_TICKS) -> list[float]:
-    """Returns round numbers within the limits: the densest set of at most `most`.
+    """Returns round numbers within the limits: the densest set of 2 to `most`.
 
     Limits between which hardly any of them lies are so near that even steps look even.
     """
+    denser: list[float] = []
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     for steps in _STEPS:
         ticks = [step * 10.0**decade for decade in decades for step in steps]
         inside = [round(tick, 12) for tick in ticks if low <= tick * 1.0001 and tick <= high]
         if len(inside) < _FEWEST_TICKS and high < 2 * low:
-            even = MaxNLocator(most - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
-            return [round(float(tick), 12) for tick in even if low <= tick <= high]
+            return _even_ticks(low, high, most=most)
+        if len(inside) < _TOLD and denser:
+            return _thinned(denser, most=max(most, _TOLD))
         if len(inside) <= most:
             return inside
-    return inside[:: -(-len(inside) // most)]
+        denser = inside
+    return _thinned(inside, most=most)
+
+
+def _thinned(ticks: list[float], *, most: int) -> list[float]:
+    """Returns every second, third, ... of some ticks, at most so many."""
+    return ticks[:: -(-len(ticks) // most)]
+
+
+def _even_ticks(low: float, high: float, *, most: int) -> list[float]:
+    """Returns round numbers in even steps, so many that at least two are within the limits."""
+    for steps in range(most - 1, most + _MOST_TICKS):
+        even = MaxNLocator(steps, steps=[1, 2, 5, 10]).tick_values(low, high)
+        inside = [round(float(tick), 12) for tick in even if low <= tick <= high]
+        if len(inside) >= _TOLD:
+            break
+    return inside
 
 
 def ratio_limits(values: Iterable[float]) -> tuple[float, float, bool]:
