@@ -87,7 +87,7 @@ def reached_by(means: pd.DataFrame, *names: str) -> str:
     rows = means.set_index(means["searcher"].astype(str))
     return listed(
         f"{searcher_style(name).label} in {rows.loc[name, 'n_success']:,} of "
-        f"{rows.loc[name, 'n_runs']:,} runs"
+        f"{counted(rows.loc[name, 'n_runs'], 'run')}"
         for name in names
         if name in rows.index
     )

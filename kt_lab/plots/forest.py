@@ -252,7 +252,7 @@ def caption_ratio_forest(
     own = reached_by(means, str(latency["reference"].iloc[0]))
     return (
         f"Latency, wall-clock and convergence-time ratios to {reference} of "
-        f"{latency['searcher'].nunique() - 1} searchers; lower is better. "
+        f"{counted(latency['searcher'].nunique() - 1, 'searcher')}; lower is better. "
         f"{evidence(latency, budget=budget)} Latency: of the final incumbent, {JUDGED}. "
         "Wall-clock: mean seconds (compiling, timing and searching) until the run stopped. "
         "Convergence time: expected running time to within "

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from kt_lab.plots.captions import JUDGED, listed
+from kt_lab.plots.captions import JUDGED, counted, listed
 from kt_lab.plots.scales import LOG_SPAN, set_ratio_axis
 from kt_lab.plots.style import is_narrow, legend_above, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import check_columns
@@ -62,7 +62,7 @@ def plot_profiles(
     others = len(set(ecdf["searcher"].astype(str)) - set(names))
     handles = [_handle(name) for name in names]
     if others:
-        handles.append(Line2D([], [], **_OTHERS, label=f"{others} others"))
+        handles.append(Line2D([], [], **_OTHERS, label=counted(others, "other")))
     legend_above(fig, handles, handle_length=2.6)
     return fig
 
@@ -117,13 +117,15 @@ def caption_profiles(
     """
     names = style_order(ecdf["searcher"] if chosen is None else chosen)
     others = ecdf["searcher"].nunique() - len(names)
-    grey = f"; grey: {others} others" if others else ""
+    grey = f"; grey: {counted(others, 'other')}" if others else ""
+    workloads = counted(int(profile["n_workloads"].iloc[0]), "workload")
+    targets = counted(int(ecdf["n_targets"].iloc[0]), "target")
     return (
         f"{listed(searcher_style(name).label for name in names)}{grey}. {evidence} Left: share of "
-        f"pairs of a run and a target ({int(ecdf['n_targets'].iloc[0])} targets, from 100% to 1% "
+        f"pairs of a run and a target ({targets}, from 100% to 1% "
         "above the optimum, evenly spaced in ratio) reached by then; a curve ends at what its "
         "runs reach, nothing is restarted. Right: performance profile, the share of "
-        f"{int(profile['n_workloads'].iloc[0])} workloads on which a searcher's final latency is "
+        f"{workloads} on which a searcher's final latency is "
         "within a factor of the best searcher's. Every workload weighs the same; "
         f"{JUDGED}. Costs are on a logarithmic axis; no intervals are "
         "drawn."

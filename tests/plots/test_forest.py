@@ -1,5 +1,7 @@
 """Figures of many searchers: rows, matrices and distributions, and how the infinite is shown."""
 
+from itertools import pairwise
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -129,6 +131,11 @@ def test_profiles_draw_the_chosen_over_grey_others(runs):
     labels = [text.get_text() for text in fig.legends[0].get_texts()]
     assert labels == ["TPE (Optuna)", "2 others"]
     assert "grey: 2 others" in plots.caption_profiles(ecdf, profile, evidence="", chosen=["tpe"])
+    one = profile.assign(n_workloads=1)
+    told = plots.caption_profiles(ecdf.assign(n_targets=1), one, evidence="", chosen=NAMES[:2])
+    assert "grey: 1 other. " in told
+    assert "(1 target, " in told
+    assert "share of 1 workload on which" in told
 
 
 @pytest.fixture
@@ -160,6 +167,43 @@ def test_a_large_matrix_is_marked_where_p_is_small():
     legend = [text.get_text() for text in fig.legends[0].get_texts()]
     assert "(1 of 36 pairs)" in legend[0]
     assert legend[1].endswith("only (1)")
+
+
+def test_what_is_beyond_the_colours_is_read_on_the_furthest_of_them(tests):
+    first = tests.index == tests.index[0]
+    ax = draw(plots.plot_significance, tests.assign(ratio=tests.ratio.where(~first, 0.0))).axes[0]
+    told = {text.get_text().split()[0]: text.get_color() for text in ax.texts}
+    assert {told["+inf"], told["-100.0"]} == {"white"}
+
+
+def test_the_colours_of_a_small_matrix_have_as_many_labels_as_fit():
+    table = pd.DataFrame({"searcher": ["a"], "reference": ["b"], "unit": ["workload"]})
+    ax = draw(plots.plot_significance, table.assign(ratio=3.0, p=1.0, p_holm=1.0)).axes[1]
+    boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+    assert len(boxes) >= 3
+    for below, above in pairwise(boxes):
+        assert below.y1 - above.y0 < 2  # of their padding
+
+
+def test_a_narrow_matrix_of_five_is_marked_and_a_wide_one_tells_numbers():
+    rows = [(a, b) for i, a in enumerate("abcde") for b in "abcde"[i + 1 :]]
+    table = pd.DataFrame(rows, columns=["searcher", "reference"]).assign(unit="workload")
+    table = table.assign(ratio=1.5, p=0.2, p_holm=1.0)
+    wide, narrow = (draw(plots.plot_significance, table, columns=n) for n in (2, 1))
+    assert len(wide.axes[0].texts) == 20
+    assert not wide.legends
+    assert not narrow.axes[0].texts
+    assert "(0 of 10 pairs)" in narrow.legends[0].get_texts()[0].get_text()
+
+
+def test_the_caption_of_a_matrix_counts_pairs_and_names_the_unit_of_its_budget(tests):
+    rest = {"kernels": 2, "evidence": "Some runs."}
+    assert "at the end of the runs" in plots.caption_significance(tests, **rest)
+    for axis, told in (("spent_trials", "25 trials"), ("elapsed_s", "25 s")):
+        one = tests[:1].assign(axis=axis, budget=25.0, n_pairs=1, p_holm=1.0)
+        caption = plots.caption_significance(one, **rest)
+        assert f"at a budget of {told}, in percent" in caption
+        assert "tests over 1 workload (two-sided, exact): 0 of 1 pair has a Holm" in caption
 
 
 def test_matrices_of_several_units_are_refused(tests):
