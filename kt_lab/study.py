@@ -17,6 +17,7 @@ from kt_lab.baseline import expected_best, landscape_profile, noise_floor
 from kt_lab.errors import UsageError
 from kt_lab.experiment import LATER, Experiment, compare_cell
 from kt_lab.landscape import Landscape, load_landscape
+from kt_lab.plots.ratios import bars_hold
 from kt_lab.runners.replay import judged_us
 from kt_lab.stats.intervals import quantiles
 from kt_lab.studies import GPU, LANES, NAMED, REFERENCE, WORKLOADS
@@ -29,7 +30,6 @@ Optuna sorts its observations without keeping the order of equal ones, and numpy
 follows from the CPU's vector instructions (seen from about 270 trials on). A run is excused only
 if its first EARLY trials are equal."""
 _CAPTION = "max-width: 60em; font-size: 85%; line-height: 1.35; opacity: 0.8"
-_MOST_BARS = 8  # searchers beside the reference that grouped bars can tell apart
 _MOST_NARROW = 6  # searchers whose legend leaves room for a plot in one column
 
 
@@ -231,15 +231,14 @@ def ratio_figure(
     venue: str = VENUE,
     width: str = "text",
 ) -> Drawing:
-    """Draws the ratios to a reference: three bar charts, or rows where searchers are many."""
+    """Draws the ratios to a reference: three bar charts, or rows where bars look alike."""
     tables = ratio_tables(runs, lanes=lanes, reference=reference)
-    many = tables["latency"]["searcher"].nunique() > _MOST_BARS + 1
-    plot, caption = (
-        (plots.plot_ratio_forest, plots.caption_ratio_forest)
-        if many
-        else (plots.plot_ratio_bars, plots.caption_ratio_bars)
-    )
     with plots.paper(venue, width=width):
+        plot, caption = (
+            (plots.plot_ratio_bars, plots.caption_ratio_bars)
+            if bars_hold(tables["latency"])
+            else (plots.plot_ratio_forest, plots.caption_ratio_forest)
+        )
         fig = plot(*tables.values())
     return Drawing(fig, tables, caption(*tables.values(), budget=budget), sources=(runs,))
 

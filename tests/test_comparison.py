@@ -238,6 +238,10 @@ def test_ratios_of_many_searchers_are_rows_and_of_few_are_bars(runs, drawings):
     many = [one.assign(searcher=name) for name in ("pattern", *(f"s{i}" for i in range(9)))]
     fig = comparison.ratio_figure(pd.concat(many)).figure
     assert len(fig.axes[0].get_yticklabels()) == 10
+    alike = [one.assign(searcher=s) for s in ("pattern", "lfbo_tree", "helion_lfbo_tree")]
+    drawn = comparison.ratio_figure(pd.concat(alike))
+    assert drawn.figure.axes[0].get_title() == "latency ratio"
+    assert "of 2 searchers; lower is better" in drawn.caption
     assert drawings["ratios"].figure.axes[0].get_ylabel() == "latency ratio\nto Pattern"
 
 

@@ -128,7 +128,7 @@ def ratio_figure(
     venue: str = VENUE,
     width: str = "text",
 ) -> Drawing:
-    """Draws latency, wall-clock and convergence-time ratios: bars, or rows where many."""
+    """Draws latency, wall-clock and convergence-time ratios: bars, or rows if bars look alike."""
     return _of_study(study.ratio_figure, runs, reference=reference, venue=venue, width=width)
 
 

@@ -20,6 +20,7 @@ from kt_lab.plots.style import (
     is_narrow,
     legend_above,
     new_figure,
+    row_labels,
     searcher_style,
     style_order,
 )
@@ -85,7 +86,7 @@ def plot_anatomy(
     for ax, (column, words) in zip(axes, _PANELS.items(), strict=True):
         _bars(ax, anatomy, column, names=names, origins=origins)
         ax.set_xlabel(f"{_SHORT[column]} (%)" if narrow else f"share of {words} (%)")
-    axes[0].set_yticks(range(len(names)), [searcher_style(name).label for name in names])
+    axes[0].set_yticks(range(len(names)), row_labels(fig, names))
     axes[0].invert_yaxis()
     ratios = [1.55, 1][: 2 if len(calibration) else 1]
     ranks, *chances = below.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]

@@ -18,8 +18,7 @@ from kt_lab.plots.captions import (
     reached_by,
 )
 from kt_lab.plots.convergence import draw_bands
-from kt_lab.plots.forest import never_reached
-from kt_lab.plots.ratios import reference_of
+from kt_lab.plots.measures import never_reached, reference_of
 from kt_lab.plots.style import INK, QUIET, legend_above, new_figure, searcher_style, style_order
 from kt_lab.stats.tables import UNITS
 
@@ -72,7 +71,7 @@ def plot_incumbents(
         handles.append(Line2D([], [], **_TARGET, label=f"within {100 * within:g}%"))
     if floors:
         handles.append(Line2D([], [], color=INK, linestyle=(0, (1, 1.5)), label="noise floor"))
-    legend_above(fig, handles)
+    legend_above(fig, handles, grow=height is None)
     return fig
 
 

@@ -78,7 +78,8 @@ def plot_convergence(
     extras = {"Random (exact mean)": _EXACT} if expected_random is not None else {}
     extras |= {"optimum": _OPTIMUM} if optimum is not None else {}
     extras |= {"noise floor": _FLOOR} if noise_floor is not None else {}
-    _legend(fig, style_order(bands_trials["searcher"]), extras, band=_banded(bands_trials))
+    names = style_order(bands_trials["searcher"])
+    _legend(fig, names, extras, band=_banded(bands_trials), grow=height is None)
     return fig
 
 
@@ -194,7 +195,7 @@ def _banded(bands: pd.DataFrame) -> bool:
 
 
 def _legend(
-    fig: Figure, names: Iterable[str], extras: Mapping[str, Mapping], *, band: bool
+    fig: Figure, names: Iterable[str], extras: Mapping[str, Mapping], *, band: bool, grow: bool
 ) -> None:
     """Adds the legend above the panels: searchers, the band if any, other lines by label."""
     handles: list = [
@@ -202,7 +203,8 @@ def _legend(
         for look in map(searcher_style, names)
     ]
     handles += [Patch(facecolor=QUIET, alpha=0.35, label="IQR")] * band
-    legend_above(fig, [*handles, *(Line2D([], [], **e, label=name) for name, e in extras.items())])
+    handles += [Line2D([], [], **look, label=name) for name, look in extras.items()]
+    legend_above(fig, handles, grow=grow)
 
 
 def caption_convergence(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,9 +17,24 @@ from kt_lab.plots.captions import (
     listed,
     reached_by,
 )
-from kt_lab.plots.ratios import MEASURES, check_ratios, reference_of
+from kt_lab.plots.lettering import points_wide, shortened
+from kt_lab.plots.measures import (
+    MEASURES,
+    THE_REFERENCE,
+    check_ratios,
+    never_reached,
+    reference_of,
+)
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
-from kt_lab.plots.style import INK, SMALL, is_narrow, new_figure, searcher_style, style_order
+from kt_lab.plots.style import (
+    INK,
+    SMALL,
+    is_narrow,
+    new_figure,
+    row_labels,
+    searcher_style,
+    style_order,
+)
 from kt_lab.stats.tables import UNITS, check_columns
 
 _ROW = 0.135  # inches
@@ -121,7 +137,9 @@ def plot_ratio_forest(
             x = min(max(row.estimate, low), high)
             ax.plot(x, at, ".", color=color, ms=3, mew=0, alpha=0.5, clip_on=False)
         _draw(ax, means.drop(columns="p90"), names)
-    fig.supxlabel(f"ratio to {reference_of(latency)} (lower is better)")
+    words, size = ("ratio to ", " (lower is better)"), mpl.rcParams["figure.labelsize"]
+    room = 0.94 * 72 * fig.get_size_inches()[0] - points_wide("".join(words), size)
+    fig.supxlabel(shortened([reference_of(latency)], room, size=size)[0].join(words))
     return fig
 
 
@@ -149,7 +167,7 @@ def _panels(names: Sequence[str], n: int, *, height: float | None) -> tuple[Figu
         ax.tick_params(axis="y", length=0)
         ax.tick_params(axis="x", labelsize=SMALL)
         ax.spines["left"].set_visible(False)
-    axes[0].set_yticks(range(len(names)), [searcher_style(name).label for name in names])
+    axes[0].set_yticks(range(len(names)), row_labels(fig, names))
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     return fig, axes
 
@@ -160,19 +178,11 @@ def _draw(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
         _row(ax, row, names.index(str(row["searcher"])))
 
 
-def never_reached(table: pd.DataFrame) -> str:
-    """Returns where the reference of a table of ratios never succeeds; empty: nowhere."""
-    single = table[table["scope"] == "workload"].drop_duplicates(["gpu", "workload"])
-    never = int((single["reference_n_success"] == 0).sum())
-    if not never:
-        return ""
-    where = "" if never == len(single) else f" on {never} of {counted(len(single), 'workload')}"
-    return f"{reference_of(table)} never reaches it{where}"
-
-
 def _draw_counts(ax: Axes, means: pd.DataFrame, names: Sequence[str], never: str) -> None:
     """Writes how many runs of every searcher succeeded, and why there are no ratios."""
     narrow = is_narrow(ax.figure)
+    if points_wide(never, SMALL) > ax.figure.get_size_inches()[0] * 72 / (2 if narrow else 3):
+        never = never.replace(reference_of(means), THE_REFERENCE, 1)
     for row in means.to_dict("records"):
         reached = f"{row['n_success']}{'/' if narrow else ' of '}{row['n_runs']}"
         place = {"ha": "center", "va": "center_baseline", "transform": ax.get_yaxis_transform()}

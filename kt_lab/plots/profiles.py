@@ -63,7 +63,7 @@ def plot_profiles(
     handles = [_handle(name) for name in names]
     if others:
         handles.append(Line2D([], [], **_OTHERS, label=counted(others, "other")))
-    legend_above(fig, handles, handle_length=2.6)
+    legend_above(fig, handles, handle_length=2.6, grow=height is None)
     return fig
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from kt_lab.errors import UsageError
 from kt_lab.plots.captions import (
     JUDGED,
     evidence,
@@ -19,19 +19,23 @@ from kt_lab.plots.captions import (
     listed,
     reached_by,
 )
+from kt_lab.plots.lettering import points_wide, shortened
+from kt_lab.plots.measures import (
+    MEASURES,
+    check_ratios,
+    reference_along,
+    reference_name,
+    reference_of,
+)
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import INK, SMALL, legend_above, new_figure, searcher_style, style_order
 
-MEASURES = {
-    "latency": "latency",
-    "wall_clock": "wall-clock",
-    "convergence_time": "convergence-time",
-    "target_time": "time-to-target",
-}
-_NEEDED = ("measure", "scope", "searcher", "reference", "estimate", "low", "high")
 _GROUP = 0.8  # of a group's slot is bars
 _GEOMEAN = 2.0  # slots: the bars that matter most are drawn twice as wide
 _GAP = 0.5
+_AXES = 0.88  # of a figure's width are its axes, about
+_HANDLE = 0.5  # inches in a legend, with its margins
+_MOST_BARS = 8  # of a group
 
 
 def plot_ratio_bars(
@@ -68,8 +72,21 @@ def plot_ratio_bars(
         draw_ratio_bars(table, limits=(limits or {}).get(measure), ax=ax)
     names = style_order(name for table in tables for name in _others(table))
     fig.align_ylabels(axes)
-    _legend(fig, names, reference=_reference(latency))
+    _legend(fig, names, reference=reference_name(latency), grow=height is None)
     return fig
+
+
+def bars_hold(table: pd.DataFrame) -> bool:
+    """Whether bars, at the current width, tell the searchers of a table of ratios apart.
+
+    Bars are known by their colour, which several searchers may share, and those of a geomean must
+    be as wide as the letters of the values above them are high.
+    """
+    names, (slots, _) = _others(table), _slots(table)
+    colors = {searcher_style(name).color for name in names}
+    span = sum(width for _, width in slots.values()) + _GAP
+    inches = _GROUP * _GEOMEAN / span / len(names) * mpl.rcParams["figure.figsize"][0]
+    return len(colors) == len(names) <= _MOST_BARS and inches * _AXES * 72 >= SMALL
 
 
 def draw_ratio_bars(
@@ -106,34 +123,13 @@ def draw_ratio_bars(
         at = center + (number - (len(names) - 1) / 2) * width
         _bar(ax, row, at, width)
     measure = MEASURES[str(table["measure"].iloc[0])]
-    ax.set_ylabel(f"{measure} ratio\nto {reference_of(table)}")
+    ax.set_ylabel(f"{measure} ratio\nto {reference_along(ax, table, words='to ')}")
     return ax
-
-
-def check_ratios(table: pd.DataFrame) -> None:
-    """Refuses a table that is not one measure of ratios."""
-    missing = [name for name in _NEEDED if name not in table.columns]
-    if missing or table.empty or table["measure"].nunique() != 1:
-        raise UsageError(
-            "a figure of ratios draws one table of kt_lab.stats (latency_ratios, "
-            "wall_clock_ratios or convergence_time_ratios) at a time; this one has "
-            f"{len(table)} rows and lacks {', '.join(missing) or 'a single measure'}"
-        )
-
-
-def _reference(table: pd.DataFrame) -> str:
-    """Returns the name of the searcher that the others are divided by."""
-    return str(table["reference"].iloc[0])
-
-
-def reference_of(table: pd.DataFrame) -> str:
-    """Returns the label of that searcher."""
-    return searcher_style(_reference(table)).label
 
 
 def _others(table: pd.DataFrame) -> list[str]:
     """Returns the searchers other than the reference, in the fixed order."""
-    reference = _reference(table)
+    reference = reference_name(table)
     return style_order(n for n in table["searcher"].astype(str) if n != reference) or [reference]
 
 
@@ -243,7 +239,7 @@ def _value(ax: Axes, row: Mapping, at: float, top: float, points: float, *, gap:
 def _points_wide(ax: Axes, width: float) -> float:
     """Returns about how many points wide a bar is when printed."""
     low, high = ax.get_xlim()
-    return width / (high - low) * ax.figure.get_size_inches()[0] * 0.88 * 72
+    return width / (high - low) * ax.figure.get_size_inches()[0] * _AXES * 72
 
 
 def _successes(ax: Axes, row: Mapping, at: float, points: float) -> None:
@@ -267,14 +263,17 @@ def _successes(ax: Axes, row: Mapping, at: float, points: float) -> None:
     )
 
 
-def _legend(fig: Figure, names: Sequence[str], *, reference: str) -> None:
+def _legend(fig: Figure, names: Sequence[str], *, reference: str, grow: bool) -> None:
     """Adds the legend of bars above the panels."""
     handles: list = [
         Patch(facecolor=searcher_style(name).color, label=searcher_style(name).label)
         for name in names
     ]
-    label = f"{searcher_style(reference).label} = 1 (lower is better)"
-    legend_above(fig, [*handles, Line2D([], [], color=INK, linewidth=0.7, label=label)])
+    words = " = 1 (lower is better)"
+    room = (fig.get_size_inches()[0] - _HANDLE) * 72 - points_wide(words, "medium")
+    label = shortened([searcher_style(reference).label], room, size="medium")[0] + words
+    handles.append(Line2D([], [], color=INK, linewidth=0.7, label=label))
+    legend_above(fig, handles, grow=grow)
 
 
 def caption_ratio_bars(
@@ -296,7 +295,7 @@ def caption_ratio_bars(
     names = listed(searcher_style(name).label for name in _others(latency))
     means = convergence[convergence["scope"] == "geomean"]
     within = float(convergence["within"].iloc[0])
-    reached = reached_by(means, *_others(convergence), _reference(convergence))
+    reached = reached_by(means, *_others(convergence), reference_name(convergence))
     return (
         f"Latency, wall-clock and convergence-time ratios of {names} to {reference}; lower is "
         f"better. {evidence(latency, budget=budget)} Latency: geometric mean over seeds of the "

@@ -20,7 +20,7 @@ from kt_lab.plots.style import (
     is_narrow,
     legend_above,
     new_figure,
-    searcher_style,
+    row_labels,
     style_order,
 )
 from kt_lab.stats.tables import check_columns
@@ -76,7 +76,7 @@ def plot_significance(
         FuncFormatter(lambda value, _: f"{value:+g}" if value else "0")
     )
     bar.set_label("row over column (%)")
-    labels = [f"{searcher_style(n).label}  {i}" for i, n in enumerate(names, start=1)]
+    labels = [f"{label}  {i}" for i, label in enumerate(row_labels(fig, names), start=1)]
     ax.set_yticks(range(len(names)), labels)
     every = _EVERY if narrow and len(names) > _WORDS else 1
     at = [i for i in range(len(names)) if i == 0 or (i + 1) % every == 0]

@@ -1,9 +1,11 @@
 """How figures look: fonts, lines, and one colour, dash and marker per searcher."""
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, count, pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -11,6 +13,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure, FigureBase
 
 from kt_lab.errors import UsageError
+from kt_lab.plots.lettering import points_wide, shortened
 from kt_lab.plots.venues import WIDTHS, find_venue
 
 GOLDEN = 1.618
@@ -60,6 +63,8 @@ RC: dict[str, Any] = TRUE_TYPE | {
 """What `paper` sets, apart from the venue's width and font sizes."""
 
 
+_NAMES = 0.44  # of a figure's width at most are the names of its rows
+_ROWS, _ROW = 4, 1.5  # of a legend fit any figure; times its letters is one of them high
 _LARGE = ("font.size", "axes.labelsize", "axes.titlesize", "figure.labelsize")
 _SMALLER = ("xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 
@@ -123,7 +128,11 @@ _SOLID, _DASHED, _DOTTED = "-", (0, (4, 1.2)), (0, (1, 1))
 _DASHDOT, _LONG = (0, (4, 1, 1, 1)), (0, (7, 1.5))
 _DOTS = (0, (7, 1.5, 1, 1.2, 1, 1.5))  # what names that STYLES does not hold are left with
 _DASHES = (_SOLID, _DASHED, _DASHDOT, _LONG, _DOTTED, _DOTS)
-_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h")
+_OWN_DASHES = (  # of names that STYLES does not hold alone, which leaves them few of the others
+    *((0, (2, 1)), (0, (3, 1, 3, 1, 1, 1)), (0, (5, 3)), (0, (2, 1, 1, 1, 1, 1))),
+    *((0, (9, 1.5, 3, 1.5)), (0, (1, 2.2))),
+)
+_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h", "p", "d", "*", "H", "8")
 
 # Okabe and Ito's palette in seaborn's "colorblind" shades; its yellow is too faint for lines.
 _BLUE, _ORANGE, _GREEN, _RED = "#0173B2", "#DE8F05", "#029E73", "#D55E00"
@@ -189,28 +198,45 @@ STYLES = {
 }
 """The looks of searchers, of policies and of what they read; no two share colour and dash."""
 
-_OWN: dict[str, tuple[str, Any]] = {}  # colour and dash of names that STYLES does not hold
+_OWN: dict[str, SearcherStyle] = {}  # of names that STYLES does not hold
 
 
 def searcher_style(name: str) -> SearcherStyle:
     """Returns the look of a searcher; an unknown name gets one by its spelling.
 
-    Where another unknown name of this process has it, the next is taken that is free, as long as
-    there is one: `style_order` of all names settles who is first. Add a name to STYLES for a look
-    of its own everywhere.
+    Where another name of this process has it, or a colour and marker of it, the next is taken
+    that the fewest have: `style_order` of all names settles who is first. No two names have one
+    label. Add a name to STYLES for a look of its own everywhere.
     """
     if name in STYLES:
         return STYLES[name]
-    taken = {(style.color, style.dash) for style in STYLES.values()}
-    free = [(c, d) for d in _DASHES for c in _COLORS if (c, d) not in taken]
-    number = zlib.crc32(name.encode())
-    at = number % len(free)
     if name not in _OWN:
-        left = [look for look in (*free[at:], *free[:at]) if look not in _OWN.values()]
-        _OWN[name] = left[0] if left else free[at]
-    color, dash = _OWN[name]
-    marker = _MARKERS[number // len(free) % len(_MARKERS)]
-    return SearcherStyle(color, dash, marker, name.replace("_", " "))
+        _OWN[name] = _own_style(name)
+    return _OWN[name]
+
+
+def _own_style(name: str) -> SearcherStyle:
+    """Returns a look that no other name has, as long as there is one, then that of the fewest."""
+    known, others = list(STYLES.values()), list(_OWN.values())
+    taken = {(style.color, style.dash) for style in known}
+    free = [(c, d) for d in (*_DASHES, *_OWN_DASHES) for c in _COLORS if (c, d) not in taken]
+    number = zlib.crc32(name.encode())
+    lines = Counter((style.color, style.dash) for style in others)
+    color, dash = min(_from(number, free), key=lines.__getitem__)
+    marks = Counter((s.dash == dash, s.marker) for s in (*known, *others) if s.color == color)
+    marker = min(
+        _from(number // len(free), _MARKERS),
+        key=lambda mark: (marks[True, mark], marks[False, mark]),
+    )
+    told = {style.label for style in (*known, *others)}
+    labels = chain([name.replace("_", " "), name], (f"{name} ({i})" for i in count(2)))
+    return SearcherStyle(color, dash, marker, next(each for each in labels if each not in told))
+
+
+def _from(number: int, looks: Sequence[Any]) -> Sequence[Any]:
+    """Returns looks, beginning with one by a number."""
+    at = number % len(looks)
+    return [*looks[at:], *looks[:at]]
 
 
 def style_order(names: Iterable[str]) -> list[str]:
@@ -222,10 +248,31 @@ def style_order(names: Iterable[str]) -> list[str]:
     return found
 
 
+def row_labels(fig: Figure, names: Iterable[str]) -> list[str]:
+    """Returns the labels of searchers that have a row each, cut so that panels keep their room."""
+    labels = [searcher_style(name).label for name in names]
+    room = _NAMES * 72 * fig.get_size_inches()[0]
+    return shortened(labels, room, size=mpl.rcParams["ytick.labelsize"])
+
+
+def _split(labels: Sequence[str], n: int) -> list[Sequence[str]]:
+    """Returns labels in n columns, as a legend splits them: the first ones are the longer."""
+    rows, longer = divmod(len(labels), n)
+    ends = [at * rows + min(at, longer) for at in range(n + 1)]
+    return [labels[low:high] for low, high in pairwise(ends)]
+
+
 def legend_above(
-    fig: FigureBase, handles: Sequence[Artist], *, handle_length: float = 2.2, below: bool = False
+    fig: FigureBase,
+    handles: Sequence[Artist],
+    *,
+    handle_length: float = 2.2,
+    below: bool = False,
+    grow: bool = False,
 ) -> None:
     """Adds a legend above the axes, in as few rows as the width allows, rows evenly filled.
+
+    A label that is wider than the figure loses its middle.
 
     Args:
         fig: The figure, or a part of it as wide as it, with constrained layout, which makes the
@@ -233,17 +280,24 @@ def legend_above(
         handles: Labelled artists.
         handle_length: Of a symbol, in font sizes.
         below: Put it below them.
+        grow: Make the figure as much higher as the legend has rows beyond a few.
     """
     size = mpl.rcParams["font.size"] * 7 / 8
     room = fig.get_figure(root=True).get_size_inches()[0] * 72 / size - 2
-    letters = [len(str(handle.get_label())) for handle in handles]
+    labels = [str(handle.get_label()) for handle in handles]
+    labels = shortened(labels, size * (room - handle_length), size=size)
     for rows in range(1, len(handles) + 1):
-        columns = [letters[at : at + rows] for at in range(0, len(handles), rows)]
-        # 0.46: mean width of a letter of Times; 2: the gaps beside a label
-        if sum(0.46 * max(column) + handle_length + 2 for column in columns) <= room:
+        columns = _split(labels, -(-len(labels) // rows))
+        gaps = len(columns) * (handle_length + 2)  # 2: beside a label
+        about = 0.46 * sum(max(map(len, column)) for column in columns)  # a letter of Times
+        real = sum(max(points_wide(label, size) for label in column) for column in columns) / size
+        if max(about, real - 2) + gaps <= room:
             break
+    if grow and (more := rows - _ROWS) > 0:
+        fig.set_figheight(fig.get_figheight() + more * _ROW * size / 72)
     fig.legend(
         handles=handles,
+        labels=labels,
         loc=f"outside {'lower' if below else 'upper'} center",
         ncols=len(columns),
         handlelength=handle_length,

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from kt_lab import baseline, plots
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.plots import style
+from kt_lab.plots.ratios import bars_hold
 
 
 def texts(ax):
@@ -267,6 +268,27 @@ def test_captions_tell_the_evidence(ratios, bands):
         assert part in curves
 
 
+@pytest.mark.parametrize(
+    ("names", "workloads", "columns", "held"),
+    [
+        (["random", "lfbo_pattern", "tpe"], 9, 2, True),
+        (["lfbo_tree", "helion_lfbo_tree", "simulated_annealing"], 9, 2, False),  # all are red
+        (["random", "lfbo_pattern", "tpe", "lfbo_tree", "de_surrogate", "beam"], 9, 2, True),
+        (["random", "lfbo_pattern", "tpe", "lfbo_tree", "de_surrogate", "beam"], 9, 1, False),
+        (["random", "lfbo_pattern", "tpe", "lfbo_tree", "de_surrogate", "beam"], 1, 1, True),
+        (["random", "lfbo_pattern", "tpe", "lfbo_tree", "de_surrogate", "beam"], 40, 2, False),
+    ],
+)
+def test_bars_must_differ_in_colour_and_be_wide_enough_for_their_values(
+    names, workloads, columns, held
+):
+    rows = [(name, f"softmax/{i}", "workload") for name in names for i in range(workloads)]
+    rows += [(name, None, "geomean") for name in names]
+    table = pd.DataFrame(rows, columns=["searcher", "workload", "scope"])
+    with plots.paper("icml", columns=columns):
+        assert bars_hold(table.assign(reference="pattern", gpu="h200")) == held
+
+
 def test_given_axes_are_used(ratios, bands):
     fig = Figure()
     ax = fig.subplots()
@@ -286,19 +308,6 @@ def test_searchers_keep_their_looks():
     assert new == plots.searcher_style("my_search")
     assert new.label == "my search"
     assert (new.color, new.dash) not in {(look.color, look.dash) for look in looks}
-
-
-def test_searchers_of_ones_own_do_not_share_a_line(monkeypatch):
-    """These three have one by their spelling; the order of calls decides nothing."""
-    names, looks = ["walk", "my_searcher", "greedy2"], []
-    for order in (names, names[::-1]):
-        monkeypatch.setattr(style, "_OWN", {})
-        style.style_order(["tpe", *order])
-        looks.append({name: plots.searcher_style(name) for name in order})
-    assert looks[0] == looks[1]
-    assert len({(look.color, look.dash) for look in looks[0].values()}) == 3
-    many = [plots.searcher_style(f"own{i}") for i in range(30)]
-    assert len({(look.color, look.dash) for look in many}) > 2
 
 
 def test_searchers_are_listed_in_one_order():
