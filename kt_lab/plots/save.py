@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import platform
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -16,6 +17,7 @@ import pandas as pd
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from kt_lab.errors import StoreError, UsageError
 from kt_lab.plots.captions import latex_text
@@ -25,6 +27,7 @@ _PACKAGES = ("kt_lab", "matplotlib", "numpy", "pandas", "scipy")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPUTES = ("baseline.py", "study.py", "stats/*.py", "comparison/*.py", "publication/*.py",
              "plots/*.py")  # fmt: skip
+_COLLAPSED = "constrained_layout not applied"  # how matplotlib's warning begins
 _FIXED = TRUE_TYPE | {"savefig.bbox": None}  # also for a figure drawn outside `paper`
 
 
@@ -53,12 +56,16 @@ def save_figure(
         The paths by kind: "pdf" (TrueType fonts), "png" (both 300 dpi), "csv" (with a `panel`
         column when data is a mapping; read it with `read_points`) and "json" (caption, provenance,
         versions, size in inches, SHA-256 of the csv).
+
+    Raises:
+        UsageError: Labels leave no room for what is drawn.
     """
     from matplotlib.backends.backend_pdf import FigureCanvasPdf  # slow, and no panel needs it
 
+    png = png_bytes(fig, dpi=300)  # first: of what cannot be drawn no file is written
     table, digest = write_points(data, name, directory=directory)
     paths = {kind: table.with_name(f"{name}.{kind}") for kind in ("pdf", "png", "csv", "json")}
-    paths["png"].write_bytes(png_bytes(fig, dpi=300))
+    paths["png"].write_bytes(png)
     with _canvas(fig, FigureCanvasPdf, dpi=300) as canvas:
         canvas.print_pdf(paths["pdf"], metadata={"CreationDate": None})
     inches = [float(length) for length in fig.get_size_inches()]
@@ -100,7 +107,11 @@ def write_facts(
 
 
 def png_bytes(fig: Figure, *, dpi: int = 150) -> bytes:
-    """Returns the figure as PNG, for a notebook cell or a widget."""
+    """Returns the figure as PNG, for a notebook cell or a widget.
+
+    Raises:
+        UsageError: Labels leave no room for what is drawn.
+    """
     buffer = io.BytesIO()
     with _canvas(fig, FigureCanvasAgg, dpi=dpi) as canvas:
         canvas.print_png(buffer)
@@ -115,10 +126,30 @@ def _canvas(fig: Figure, kind: type[FigureCanvasBase], *, dpi: float) -> Iterato
         with mpl.rc_context(_FIXED):
             canvas = kind(fig)  # first: with no window that would be resized
             fig.dpi = dpi
-            yield canvas
+            with _room_required(fig):
+                yield canvas
     finally:
         fig.dpi = dots
         fig.set_canvas(kept)
+
+
+@contextmanager
+def _room_required(fig: Figure) -> Iterator[None]:
+    """Raises UsageError where labels leave no room, of which matplotlib only warns."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", _COLLAPSED)
+            yield
+    except UserWarning as warning:
+        if not str(warning).startswith(_COLLAPSED):
+            raise
+        written = [text.get_text() for text in fig.findobj(Text) if text.get_visible()]
+        inches = "{:.2f} x {:.2f} inches".format(*fig.get_size_inches())
+        raise UsageError(
+            f"the labels of a figure must leave room for what it draws, those of {inches} do not; "
+            f"the longest is {max(written, key=len)!r}: draw it at the width of the text "
+            "(width='text'), or give its rows shorter names"
+        ) from warning
 
 
 def read_points(path: str | Path) -> dict[str, pd.DataFrame]:
