@@ -51,7 +51,8 @@ _DRAWS = 1000  # of a resource that the default does not exceed
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what is searched, by whom, and how often."""
     everyone = [*VARIANTS, *PEERS]
-    parser.add_argument("--workloads", nargs="+", default=list(ablation.WORKLOADS))
+    first = {name.partition("/")[0]: name for name in reversed(ablation.WORKLOADS)}
+    parser.add_argument("--workloads", nargs="+", default=sorted(first.values()))
     parser.add_argument("--variants", nargs="+", choices=everyone, default=everyone)
     parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES))
     add_effort(parser, seeds=5)

@@ -16,6 +16,7 @@ from kt_lab.evidence.large_tables import large_lines
 from kt_lab.evidence.live_tables import live_lines
 from kt_lab.evidence.markdown import folded, grid
 from kt_lab.evidence.results_rows import (
+    drawn,
     flush,
     fuzzing,
     near,
@@ -26,7 +27,6 @@ from kt_lab.evidence.results_rows import (
     triton,
     warm,
     warm_live,
-    widened,
 )
 from kt_lab.landscape import data_directory
 from kt_lab.plots.style import searcher_style
@@ -68,7 +68,7 @@ def block(directory: Path | None = None) -> str:
         near(found["warm"]),
         warm_live(found["warm_live"]),
         sizes(found["sizes"]),
-        *map(widened, (found["widened"], found["widened-long"])),
+        *drawn(found),
         storage(found["storage"]),
         fuzzing(found["fuzzing"]),
         scaling(found["scaling"]),

@@ -12,6 +12,7 @@ from kt_lab.evidence.sizes import table_of as sizes_table
 from kt_lab.evidence.triton_programs import ratios
 from kt_lab.evidence.warm_live import MODES
 from kt_lab.evidence.warm_tables import beside
+from kt_lab.plots.captions import listed
 from kt_lab.plots.style import searcher_style, style_order
 
 Row = tuple[str, str, str]
@@ -127,9 +128,14 @@ def sizes(result: Mapping[str, Any], *, budget: int = 50) -> Row:
     )
 
 
+def drawn(found: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """Returns the rows of what was partly drawn: spaces made wide, and regions that fail."""
+    wide = [widened(found[name]) for name in ("widened", "widened-long")]
+    return [*wide, refused(found["refused"])]
+
+
 def widened(result: Mapping[str, Any]) -> Row:
     """Returns what the flagship's latency is of a peer's, and of its own otherwise."""
-    told: dict[str, list[str]] = {}
     own = {
         "as before": "its defaults before",
         "one epoch": "itself never begun anew",
@@ -140,6 +146,37 @@ def widened(result: Mapping[str, Any]) -> Row:
         "shapes at will": "itself with no choice kept for new tiles and warps",
     }
     budgets = (50, 100) if result["trials"] < _LONG[0] else _LONG
+    return (
+        f"`scout` in {len(result['rows'])} spaces that cannot be listed, {_kernels(result)} "
+        f"recorded kernels times 16 to 19 parameters with drawn costs, {result['seeds']} seeds",
+        _over_others(result, own, budgets),
+        "evidence widened" if budgets is not _LONG else _long_widened(result),
+    )
+
+
+def refused(result: Mapping[str, Any]) -> Row:
+    """Returns the same where a drawn region of every landscape fails."""
+    shares = sorted(row["failed"] / row["configs"] for row in result["rows"])
+    own = {
+        "failures slow": "itself before, with failures counted as slow",
+        "failures fast": "itself with failures counted as the best",
+    }
+    return (
+        f"`scout` on {len(result['rows'])} landscapes of {_kernels(result)} recorded kernels of "
+        f"which a drawn region fails ({shares[0]:.0%} to {shares[-1]:.0%} of all configs), "
+        f"{result['seeds']} seeds",
+        _over_others(result, own, (25, 50, 100, 200)),
+        "evidence refused",
+    )
+
+
+def _kernels(result: Mapping[str, Any]) -> int:
+    return len({row["kernel"] for row in result["rows"]})
+
+
+def _over_others(result: Mapping[str, Any], own: Mapping[str, str], budgets: Sequence) -> str:
+    """Returns the flagship's latency over that of peers, and of its variants by `own` words."""
+    told: dict[str, list[str]] = {}
     for row in result["paired"]:
         peer = row["says"] == "a peer"
         differs = row["low"] < row["high"]  # else it is the same search: no epoch had ended
@@ -147,14 +184,8 @@ def widened(result: Mapping[str, Any]) -> Row:
             name = searcher_style(row["variant"]).label if peer else own[row["variant"]]
             ends = f"{1 / row['high']:.2f} to {1 / row['low']:.2f}"
             told.setdefault(name, []).append(f"{1 / row['ratio']:.2f} ({ends})")
-    counts = " and ".join(map(str, budgets))
-    return (
-        f"`scout` in {len(result['rows'])} spaces that cannot be listed, {row['kernels']} "
-        f"recorded kernels times 16 to 19 parameters with drawn costs, {result['seeds']} seeds",
-        f"latency over that of others after {counts} trials: "
-        + ", ".join(f"{name} {' and '.join(each)}" for name, each in told.items()),
-        "evidence widened" if budgets is not _LONG else _long_widened(result),
-    )
+    each = ", ".join(f"{name} {listed(each)}" for name, each in told.items())
+    return f"latency over that of others after {listed(map(str, budgets))} trials: {each}"
 
 
 def _long_widened(result: Mapping[str, Any]) -> str:
