@@ -118,6 +118,67 @@ for _ in range(2):
 (before, sums), (after, same) = found
 print(sums == same, len(set(sums)), after < before)
 """
+CASTS = """
+import torch
+import triton
+import triton.language as tl
+
+from kt_lab.inspect.interpreted import mend_interpreter
+
+
+@triton.jit
+def cast(x, out, N: tl.constexpr, TYPE: tl.constexpr):
+    tl.store(out + tl.arange(0, N), tl.load(x + tl.arange(0, N)).to(TYPE))
+
+
+@triton.jit
+def tiles(x, y, product, rest, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    a, b = tl.load(x + at), tl.load(y + at)
+    tl.store(product + at, tl.dot(a, b))
+    tl.store(rest + at, tl.where(a > b, a * 2.0 + b, (at - 777).to(tl.bfloat16)))
+
+
+def bits(values):
+    return values.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[values.dtype.itemsize])
+
+
+mend_interpreter()
+halves = torch.arange(-(2**15), 2**15)  # of all, the top half of a float32's bits; ties beside
+beside = [(halves << 16) + low for low in (0, 1, 2**15 - 1, 2**15, 2**15 + 1, 2**16 - 1, 0, 0)]
+single = torch.cat(beside).to(torch.int32).view(torch.float32)
+short = halves.to(torch.int16)
+named = {"bfloat16": tl.bfloat16, "float16": tl.float16, "float32": tl.float32}
+named |= {"float8_e4m3fn": tl.float8e4nv, "float8_e5m2": tl.float8e5}
+bytes_of = torch.arange(-128, 128).to(torch.int8)
+given = [single, short.view(torch.float16), short.view(torch.bfloat16)]
+given += [bytes_of.view(torch.float8_e4m3fn), bytes_of.view(torch.float8_e5m2)]
+wrong = []
+for x in given:
+    for name in named:
+        there = getattr(torch, name)
+        if there == x.dtype:
+            continue
+        out = torch.zeros(len(x), dtype=there)
+        cast[(1,)](x, out, len(x), named[name])
+        most = torch.finfo(there).max
+        wanted = (x.float().clamp(-most, most) if "float8" in name else x).to(there)
+        same = (bits(out) == bits(wanted)) | (out.float().isnan() & wanted.float().isnan())
+        wrong += [] if same.all() else [(x.dtype, name, x[~same][:3])]
+# just beyond a tie of bfloat16, but not of float32
+fine = torch.tensor([1 + 2**-8 + 2**-40, 1 + 2**-8, 1 + 3 * 2**-8 - 2**-40], dtype=torch.float64)
+fine = torch.cat([fine, torch.tensor([float("inf")])])
+out = torch.zeros(4, dtype=torch.bfloat16)
+cast[(1,)](fine, out, 4, tl.bfloat16)
+torch.manual_seed(0)
+x, y = (torch.randn(16, 16).to(torch.bfloat16) for _ in range(2))
+product, rest = torch.zeros(16, 16), torch.zeros(16, 16, dtype=torch.bfloat16)
+tiles[(1,)](x, y, product, rest, 16)
+near = torch.allclose(product, x.float() @ y.float(), atol=1e-4)
+count = (torch.arange(256) - 777).view(16, 16)
+right = (rest == torch.where(x > y, x * 2.0 + y, count.to(torch.bfloat16))).all().item()
+print(wrong, [(v - 1) * 128 for v in out.tolist()], near, right)
+"""
 RIGHT = {"BLOCK": 16, "SKIP": 0, "BEYOND": False, "RAISE": False, "HANG": False}
 
 
@@ -202,3 +263,9 @@ def test_helpers_are_right_and_a_launch_patches_the_language_once_and_restores_i
 @pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
 def test_integers_wrap_as_before_and_are_not_computed_twice(tmp_path):
     assert _printed(MIXED, tmp_path / "mixed.py") == "True 8 True"
+
+
+@pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
+def test_numbers_are_cast_as_a_gpu_casts_them_and_bfloat16_is_computed_with(tmp_path):
+    told = _printed(CASTS, tmp_path / "casts.py")
+    assert told == "[] [1.0, 0.0, 1.0, inf] True True"

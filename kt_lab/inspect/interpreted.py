@@ -19,6 +19,8 @@ from kt_lab.workload import Kernel, Subject, Workload
 PRELOAD = ("torch", "triton")  # what its child processes share, see Workers
 _SERVICE = "kt_lab.inspect.interpreted:interpret_service"
 _ENVIRONMENT = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+_TORCHS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_TORCHS |= {"fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}  # Triton's name: torch's
 
 
 def can_interpret() -> bool:
@@ -104,7 +106,8 @@ def mend_interpreter() -> None:
     element shares that one: the elements after it were whatever lay behind. And every call of a
     helper patches the language anew, though the kernel that calls it has done so; every operation
     on integers is computed in 64 bits too, for an assertion that without debugging nobody makes;
-    and the table of numpy's types is made anew for whoever looks one up.
+    and the table of numpy's types is made anew for whoever looks one up. For numbers that numpy
+    does not have see `_mend_numbers`.
     """
     import numpy as np
     from triton.runtime import interpreter
@@ -130,6 +133,58 @@ def mend_interpreter() -> None:
     unchecked = interpreter.InterpreterOptions(sanitize_overflow=False)
     interpreter.interpreter_builder.options = unchecked
     builder.create_broadcast, interpreter._patch_lang = whole, once
+    _mend_numbers(interpreter)
+
+
+def _mend_numbers(interpreter: Any) -> None:
+    """Casts as a GPU does, and computes with the value of a bfloat16 instead of its bits.
+
+    The interpreter cuts off what a bfloat16 or 8 bits cannot hold, or rounds up without the carry;
+    a GPU rounds to nearest even, and to 8 bits never beyond the largest number. It loses subnormal
+    bfloat16 and what is no number in 8 bits; and it adds, multiplies and compares bfloat16 as the
+    16-bit integers that it keeps them in, and makes them of integers and float64 in this way too.
+    """
+    import numpy as np
+    import torch
+
+    tl, builder = interpreter.tl, interpreter.InterpreterBuilder
+    convert, cast, binary = interpreter._convert_float, builder.cast_impl, builder.binary_op
+    dot, nearest = builder.create_dot, (None, interpreter._ir.ROUNDING_MODE.RTNE)
+
+    def converted(data, source, target, rounding):
+        if rounding not in nearest or not {source.name, target.name} <= set(_TORCHS):
+            return convert(data, source, target, rounding)
+        there, here = (getattr(torch, _TORCHS[t.name]) for t in (target, source))
+        bits = torch.from_numpy(np.array(data).view(f"i{data.itemsize}"))
+        if source.is_fp64():  # torch rounds to float32 first: to odd, and it does no harm
+            bits = (bits >> 29 | ((bits & (2**29 - 1)) > 0)) << 29
+        found = bits.view(here)
+        if target.is_fp8():
+            found = found.float().clamp(torch.finfo(there).min, torch.finfo(there).max)
+        return found.to(there).view(getattr(torch, f"int{8 * there.itemsize}")).numpy()
+
+    def cast_value(self, src, dst_type):
+        if dst_type.scalar.name != "bf16":
+            return cast(self, src, dst_type)
+        exact = interpreter.TensorHandle(src.data.astype("f8"), tl.float64)
+        return self.create_fp_to_fp(exact, dst_type, None)
+
+    def wide(self, *handles):
+        return [self.cast_impl(h, tl.float32) if h.dtype.name == "bf16" else h for h in handles]
+
+    def by_value(self, lhs, rhs, op):
+        if lhs.dtype.name != "bf16":
+            return binary(self, lhs, rhs, op)
+        found = binary(self, *wide(self, lhs, rhs), op)
+        return found if found.data.dtype == bool else self.cast_impl(found, tl.bfloat16)
+
+    interpreter._convert_float, builder.cast_impl, builder.binary_op = (
+        converted,
+        cast_value,
+        by_value,
+    )
+    builder.create_dot = lambda self, a, b, *more: dot(self, *wide(self, a, b), *more)
+    builder.get_bf16 = lambda self, value: self.cast_impl(self.get_fp32(value), tl.bfloat16)
 
 
 def interpret_one(task: dict[str, Any]) -> str:
