@@ -202,6 +202,12 @@ def test_a_config_that_cannot_be_planned_is_a_status_and_the_others_are_compiled
     assert alone.summary()["ok"] == alone.summary()["specialisations"] == 0
 
 
+def test_workers_compile_also_where_kernels_are_being_interpreted(cache, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(compiled, "Workers", Workers)  # with a zygote that imports Triton now
+    assert _inspected(cache, "sm_90", ["default"]).summary()["ok"] == 1
+
+
 @pytest.mark.parametrize("kind", ["timeout", "crashed", "error"])
 def test_a_compiler_that_hangs_or_dies_is_a_status(kind):
     found = compiled.judged(Outcome(kind, None, "why", seconds=3.0), get_target("sm_90"))

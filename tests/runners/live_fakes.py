@@ -43,6 +43,7 @@ CALM_SPACE = ParameterSpace(  # nothing that hangs or kills
     default=SPACE.default,
 )
 CALM = dataclasses.replace(KERNEL, space=lambda _: CALM_SPACE)
+INTERPRETED = os.environ.get("TRITON_INTERPRET")  # as it was where this was imported
 SERVICES = {"compile": f"{__name__}:compile_service", "timing": f"{__name__}:timing_service"}
 
 
@@ -115,7 +116,8 @@ class Timing:
 
     def identify(self, task):  # noqa: ARG002
         facts = {"gpu": "NVIDIA Fake", "slug": "fake", "capability": "9.0", "sms": 132}
-        return facts | {"triton": "3.6.0", "memory_bytes": 4_000_000_000}
+        told = {"triton": "3.6.0", "memory_bytes": 4_000_000_000}
+        return facts | told | {"interpreted": INTERPRETED}
 
     def load(self, task):  # noqa: ARG002
         return {"seconds": 0.0}

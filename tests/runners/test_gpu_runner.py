@@ -247,6 +247,12 @@ def test_no_gpu_is_one_sentence_and_frees_the_lock(monkeypatch, tmp_path):
     make_runner(monkeypatch, tmp_path).close()
 
 
+def test_nothing_is_interpreted_where_it_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with make_runner(monkeypatch, tmp_path) as made:
+        assert made.facts["interpreted"] == "0", "from before Triton is imported"
+
+
 def test_one_run_per_gpu(monkeypatch, tmp_path):
     with make_runner(monkeypatch, tmp_path), pytest.raises(UsageError, match="measuring fake/16"):
         make_runner(monkeypatch, tmp_path)

@@ -19,6 +19,7 @@ PRELOAD = ("torch", "triton", "kt_lab.runners.gpu.warmed")
 ENVIRONMENT = {  # part of Triton's cache key: the timing process must set the same
     "TRITON_DISABLE_LINE_INFO": "1",  # otherwise identical code hashes differently
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's, by which locks, sensors and panels name a GPU
+    "TRITON_INTERPRET": "0",  # whoever sets it debugs a kernel; what is interpreted has no binary
 }
 
 

@@ -122,7 +122,7 @@ class GpuRunner(Closing):
         """Starts the workers and the pipeline, which end with the stack."""
         env = ENVIRONMENT | ({"TRITON_CACHE_DIR": str(cache)} if cache else {})
         preload = [service.partition(":")[0] for service in services.values()]
-        zygote = stack.enter_context(Zygote(preload=preload))
+        zygote = stack.enter_context(Zygote(preload=preload, env=env))
         timing = Workers(
             1,
             service=services["timing"],
