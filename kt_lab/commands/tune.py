@@ -9,7 +9,6 @@ from kt_lab.budget import Budget
 from kt_lab.errors import UsageError
 from kt_lab.live import FINALISTS, LiveResult, tune_live
 from kt_lab.prior import Prior
-from kt_lab.runners.gpu.facts import gpu_arch
 from kt_lab.runners.gpu.protocols import PROTOCOLS
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.transfer import KNOWLEDGE, prior_named
@@ -82,22 +81,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _opened(args: argparse.Namespace) -> GpuRunner:
-    """Opens the GPU; where there is none, says so in one sentence."""
-    try:
-        return GpuRunner(
-            args.workload,
-            device=args.device,
-            protocol=args.protocol,
-            compile_workers=args.workers,
-            wait_s=args.wait,
-        )
-    except UsageError as error:
-        if "needs a GPU that works" not in str(error) or gpu_arch(args.device):
-            raise
-        raise UsageError(
-            f"tuning needs a GPU, got no GPU with index {args.device}; kt-lab doctor says what is "
-            "missing, and kt-lab compare replays what is recorded"
-        ) from error
+    return GpuRunner(
+        args.workload,
+        device=args.device,
+        protocol=args.protocol,
+        compile_workers=args.workers,
+        wait_s=args.wait,
+    )
 
 
 def _known(runner: GpuRunner, wanted: str) -> Prior | None:

@@ -23,17 +23,15 @@ from kt_lab.record.state import Progress, RecordOptions, State
 from kt_lab.record.table import assemble, require_own
 from kt_lab.runners.controls import require_one_kind
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
+from kt_lab.runners.gpu.facts import require_gpu
 from kt_lab.runners.gpu.planning import launches
+from kt_lab.runners.gpu.runner import SERVICES
 from kt_lab.runners.workers import Outcome, Workers, usable_cores, wait_any
 from kt_lab.store import Journal
 
 COMPILE_TIMEOUT_S = 120.0
 TIMING_TIMEOUT_S = 60.0
 _LOOK_S = 0.2  # how often time is looked at while nothing happens
-SERVICES = {
-    "compile": "kt_lab.runners.gpu.compiling:compile_service",
-    "timing": "kt_lab.runners.gpu.timing:timing_service",
-}
 
 
 class Recording:
@@ -77,6 +75,7 @@ class Recording:
 
     def run(self) -> list[Path]:
         """Measures what is missing; returns the landscapes that are complete and saved."""
+        require_gpu(*self.options.lanes, timing=self._services["timing"])
         cores = usable_cores()
         workers = self.options.compile_workers or max(1, cores - 1)
         start = partial(self._workers, "timing", 1)

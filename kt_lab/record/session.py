@@ -21,6 +21,7 @@ from kt_lab.record.lanes import ask, compiled, locked
 from kt_lab.record.recording import COMPILE_TIMEOUT_S, SERVICES, TIMING_TIMEOUT_S
 from kt_lab.record.state import Progress
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
+from kt_lab.runners.gpu.facts import require_gpu
 from kt_lab.runners.gpu.planning import launches
 from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.workers import Workers, served, usable_cores
@@ -126,6 +127,7 @@ class SessionRecording:
         """
         rows: list[dict[str, Any]] = []
         lost = None
+        require_gpu(self.options.device, timing=self._services["timing"])
         workers = self.options.compile_workers or max(1, usable_cores() - 1)
         device = self.options.device
         with (

@@ -292,8 +292,9 @@ def wait_any(
 def answered(outcome: Outcome, law: str = _GPU) -> Any:
     """Returns the answer to a task that must not fail, or raises UsageError by this law."""
     if outcome.kind != "ok":
-        told = f"got {outcome.kind}: {outcome.error}; see kt-lab doctor, then run the same again"
-        raise UsageError(f"the {law}, {told}")
+        said = "kt-lab doctor" in outcome.error
+        hint = "" if said else "; see kt-lab doctor, then run the same again"
+        raise UsageError(f"the {law}, got {outcome.kind}: {outcome.error}{hint}")
     return outcome.value
 
 

@@ -11,8 +11,16 @@ import pytest
 
 from kt_lab.errors import StoreError, UnknownName, UsageError
 from kt_lab.landscape import Landscape
-from kt_lab.record import Recording, RecordOptions, fit_contention, state
+from kt_lab.record import (
+    Recording,
+    RecordOptions,
+    SessionOptions,
+    SessionRecording,
+    fit_contention,
+    state,
+)
 from kt_lab.record.lanes import Lane
+from kt_lab.runners.gpu import facts
 from kt_lab.runners.workers import Outcome
 from kt_lab.store import read_journal
 
@@ -136,6 +144,17 @@ def test_a_machine_without_a_gpu_is_told_so_in_one_line(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"must reach a working GPU, got .*no GPU 0 here") as told:
         recording.run()
     assert "\n" not in str(told.value)
+
+
+def test_without_a_gpu_nothing_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(facts, "gpu_arch", lambda _: None)
+    monkeypatch.setattr(facts, "_counted", lambda: 0)
+    options = replace(OPTIONS, devices=(1, 0))
+    with pytest.raises(UsageError, match=r"index 1; .*kt-lab compare"):
+        Recording(WORKLOADS, directory=tmp_path, options=options).run()
+    session = {"name": "again", "cache": tmp_path, "options": SessionOptions()}
+    with pytest.raises(UsageError, match="needs a GPU, got no GPU with index 0"):
+        SessionRecording(WORKLOADS, **session).run()
 
 
 def test_a_damaged_journal_is_refused_with_the_line(recording, tmp_path):

@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from kt_lab.errors import UsageError
 from kt_lab.runners.gpu import facts
 
 
@@ -48,6 +49,17 @@ def test_a_gpu_is_known_by_its_identity_whatever_names_it(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     assert facts.gpu_uuid(0) is None
     assert facts.lock_name(0) == "index-7"
+
+
+@pytest.mark.usefixtures("nvml")
+def test_a_gpu_that_is_not_there_is_told_in_words_that_name_replay(monkeypatch):
+    monkeypatch.setattr(facts, "_counted", lambda: 0)
+    facts.require_gpu(0, 1)
+    with pytest.raises(UsageError, match=r"got no GPU with index 2; .*kt-lab compare replays"):
+        facts.require_gpu(1, 2)
+    facts.require_gpu(2, timing="tests.fakes:timing_service")
+    monkeypatch.setattr(facts, "_counted", lambda: 3)
+    facts.require_gpu(2)  # NVML hides it, CUDA does not
 
 
 @pytest.mark.usefixtures("nvml")

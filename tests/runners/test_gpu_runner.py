@@ -13,11 +13,13 @@ from kt_lab.errors import SpaceError, UsageError
 from kt_lab.evidence.scripted import Scripted
 from kt_lab.kernels import subject
 from kt_lab.many import tune_many
+from kt_lab.runners.gpu import facts
+from kt_lab.runners.gpu import runner as module
 from kt_lab.runners.gpu.jobs import Limits
 from kt_lab.runners.gpu.planning import planner
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.runners.lent import LentRunner
-from kt_lab.runners.workers import Outcome
+from kt_lab.runners.workers import Outcome, answered
 from kt_lab.search import make_searcher
 from kt_lab.trial import Config, Measurement, Proposal
 from kt_lab.tune import tune
@@ -245,6 +247,22 @@ def test_no_gpu_is_one_sentence_and_frees_the_lock(monkeypatch, tmp_path):
     with pytest.raises(UsageError, match="no GPU 0 here"):
         make_runner(monkeypatch, tmp_path, services=services)
     make_runner(monkeypatch, tmp_path).close()
+
+
+def test_without_a_gpu_nothing_is_started(monkeypatch, tmp_path):
+    monkeypatch.setattr(facts, "gpu_arch", lambda _: None)
+    monkeypatch.setattr(facts, "_counted", lambda: 0)
+    monkeypatch.setattr(module, "Zygote", None)
+    with pytest.raises(UsageError, match=r"needs a GPU, got .* index 0; .*kt-lab compare"):
+        make_runner(monkeypatch, tmp_path, services=module.SERVICES)
+
+
+def test_what_a_worker_says_of_the_doctor_is_said_once():
+    told = "UsageError: timing needs a GPU; kt-lab doctor says what is missing"
+    for error, names in ((told, 1), ("RuntimeError: no", 1)):
+        with pytest.raises(UsageError) as found:
+            answered(Outcome("error", None, error))
+        assert str(found.value).count("kt-lab doctor") == names
 
 
 def test_nothing_is_interpreted_where_it_is_measured(monkeypatch, tmp_path):

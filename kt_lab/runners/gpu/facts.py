@@ -1,5 +1,6 @@
 """Facts about a GPU: name, driver, clocks; null where they cannot be read, never an error."""
 
+import ctypes
 import os
 import re
 import statistics
@@ -9,6 +10,8 @@ from typing import Any
 
 from kt_lab.errors import UsageError
 from kt_lab.runners.gpu.protocols import EVENTS_L2, Protocol
+
+TIMING = "kt_lab.runners.gpu.timing:timing_service"  # the service that needs a GPU
 
 
 def cuda_device(index: int) -> Any:
@@ -22,6 +25,34 @@ def cuda_device(index: int) -> Any:
         )
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
+
+
+def require_gpu(*indices: int, timing: str = TIMING) -> None:
+    """Raises UsageError where a service is to time on a GPU that is not there.
+
+    Before anything is started, which takes seconds and tells it less plainly. Where NVML is
+    silent, as in some virtual machines, CUDA's driver is asked.
+
+    Args:
+        indices: GPUs as CUDA counts them.
+        timing: The service as module:function; one that stands in for a GPU needs none.
+    """
+    for index in indices if timing == TIMING else ():
+        if gpu_arch(index) is None and not 0 <= index < _counted():
+            raise UsageError(
+                f"measuring needs a GPU, got no GPU with index {index}; kt-lab doctor says what "
+                "is missing, and kt-lab compare replays what is recorded"
+            )
+
+
+def _counted() -> int:
+    """Returns how many GPUs CUDA's driver knows; 0 where there is none."""
+    count = ctypes.c_int(0)
+    with suppress(OSError):
+        cuda = ctypes.CDLL("libcuda.so.1")
+        cuda.cuInit(0)
+        cuda.cuDeviceGetCount(ctypes.byref(count))  # leaves the 0 if there is nothing to count
+    return count.value
 
 
 def gpu_slug(name: str) -> str:

@@ -16,7 +16,7 @@ from kt_lab.closing import Closing
 from kt_lab.errors import UsageError
 from kt_lab.kernels import device_module, get_kernel, subject, workload_of_shape
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
-from kt_lab.runners.gpu.facts import lock_name, read_sensors
+from kt_lab.runners.gpu.facts import TIMING, lock_name, read_sensors, require_gpu
 from kt_lab.runners.gpu.jobs import Job, Limits, Tally
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.pipeline import Pipeline
@@ -29,10 +29,7 @@ from kt_lab.space import ParameterSpace
 from kt_lab.trial import CENSORED, OK, Config, Measurement, Proposal
 from kt_lab.workload import Kernel, Workload
 
-SERVICES = {
-    "compile": "kt_lab.runners.gpu.compiling:compile_service",
-    "timing": "kt_lab.runners.gpu.timing:timing_service",
-}
+SERVICES = {"compile": "kt_lab.runners.gpu.compiling:compile_service", "timing": TIMING}
 _SETUP_S = 300.0
 _BLOCK_S = 0.05  # a launch of a race beyond twice its latency: loading, a noisy neighbour
 _COMPILER_GIB = 16.0  # beyond that a compiler has run away
@@ -87,6 +84,7 @@ class GpuRunner(Closing):
         self._clock = RealClock()
         workload = workload_of_shape(workload) if isinstance(workload, str) else workload
         kernel = kernel or get_kernel(workload.kernel)
+        require_gpu(device, timing=services["timing"])
         self.workload, self.kernel = workload, kernel
         self.space = space or kernel.space(workload)
         self.protocol = get_protocol(protocol)
@@ -176,13 +174,7 @@ class GpuRunner(Closing):
 
     def _identify(self, timing: Workers) -> dict[str, Any]:
         timing.submit("identify", {"do": "identify"}, timeout_s=_SETUP_S)
-        _, outcome = timing.next()
-        if outcome.kind != "ok":
-            raise UsageError(
-                f"measuring needs a GPU that works, got {outcome.kind}: {outcome.error}; "
-                "see kt-lab doctor"
-            )
-        return outcome.value
+        return answered(timing.next()[1])
 
     # -- what `tune` needs ----------------------------------------------------------------------
 
