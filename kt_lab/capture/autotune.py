@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.capture.listening import by_listener, by_wrapping
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, install
 from kt_lab.landscape import Landscape
 from kt_lab.runners.gpu.facts import gpu_slug
 from kt_lab.space import Choice, Flag, Integer, Parameter, ParameterSpace, PowerOfTwo
@@ -211,17 +211,24 @@ def record_autotune() -> Iterator[AutotuneRecorder]:
     A kernel is recorded when it is tuned: record its first launch. Other listeners hear the same.
 
     Raises:
-        UsageError: There is no Triton.
+        UsageError: There is no Triton, or no GPU that it can use.
     """
     try:
         import triton
     except ImportError:
-        raise UsageError("recording needs Triton, got none; pip install kt_lab[gpu]") from None
+        raise UsageError(f"recording needs Triton, got none; {install('gpu')}") from None
     recorder = AutotuneRecorder()
     knobs = getattr(getattr(triton, "knobs", None), "autotuning", None)
     listening = by_listener if hasattr(knobs, "listener") else by_wrapping
-    with listening(triton, recorder.take):
-        yield recorder
+    try:
+        with listening(triton, recorder.take):
+            yield recorder
+    except RuntimeError as error:
+        # Not when the block is entered: a kernel with a benchmark of its own needs no driver.
+        if not re.search("active drivers|is not active", str(error)):
+            raise
+        law = "recording needs a GPU that Triton can use, got"
+        raise UsageError(f"{law} {error}; kt-lab doctor says what is missing") from None
 
 
 def _values(config: Any) -> dict[str, Any]:

@@ -248,3 +248,19 @@ def test_equal_configs_are_refused(cell):
             "AutotuneRecorder().take(fn=tuned().fn, key=(), best_config=twins[0],\n"
             "    configs_timings=timed(twins), duration=1.0, cache_hit=False)"
         )
+
+
+def test_without_a_gpu_for_triton_a_recording_says_so(cell):
+    cell(
+        "import os\n"
+        "os.environ['TRITON_DEFAULT_BACKEND'] = 'amd'\n"
+        "driver._active = driver._default = None\n"
+    )
+    plain = "kernel = triton.autotune(configs, key=['n'])(tuned().fn)\nx = torch.zeros(64)\n"
+    with pytest.raises(
+        CellError, match=r"recording needs a GPU that Triton can use, got .*doctor"
+    ):
+        cell(f"{plain}with record_autotune():\n    kernel[(1,)](x, x, 64)")
+    with pytest.raises(CellError, match="RuntimeError: my own"):
+        cell("with record_autotune():\n    raise RuntimeError('my own')")
+    cell("del os.environ['TRITON_DEFAULT_BACKEND']")
