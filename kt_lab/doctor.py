@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kt_lab.errors import KtLabError
+from kt_lab.errors import KtLabError, install
 
 _EVERYTHING = "everything"
 _MEASURING = "measuring on a GPU"
@@ -72,8 +72,7 @@ def _packages() -> Iterator[Check]:
     try:
         requirements = importlib.metadata.requires("kt_lab") or []
     except importlib.metadata.PackageNotFoundError:
-        fix = 'pip install -c requirements.lock -e ".[lab]"'
-        yield Check("kt_lab", _EVERYTHING, False, None, fix)
+        yield Check("kt_lab", _EVERYTHING, False, None, install("lab"))
         return
     for requirement in requirements:
         name, wanted, marker = _REQUIREMENT.fullmatch(requirement).groups(default="")
@@ -84,8 +83,7 @@ def _packages() -> Iterator[Check]:
 
 
 def _package(name: str, wanted: str, extra: str) -> Check:
-    target = f".[{extra}]" if extra else "."
-    fix = f'pip install -c requirements.lock -e "{target}"'
+    fix = install(extra).replace("[]", "")
     absent = None if extra else False
     try:
         found = importlib.metadata.version(name)
@@ -103,7 +101,7 @@ def _for_gpu(check: Check) -> Check:
     built = (check.name, check.purpose, (check.found or "")[-4:])
     if built != ("torch", _MEASURING, "+cpu"):
         return check
-    fix = 'pip uninstall -y torch && pip install -c requirements.lock -e ".[gpu]"'
+    fix = f"pip uninstall -y torch && {install('gpu')}"
     return replace(check, ok=None, found=f"{check.found}, built without CUDA", fix=fix)
 
 
@@ -133,8 +131,9 @@ def _gpu() -> Check:
     try:
         import pynvml
     except ImportError:
-        fix = 'pip install -c requirements.lock -e ".[gpu]"'
-        return Check("NVIDIA GPU", _MEASURING, None, "unknown, nvidia-ml-py is missing", fix)
+        return Check(
+            "NVIDIA GPU", _MEASURING, None, "unknown, nvidia-ml-py is missing", install("gpu")
+        )
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -61,7 +61,7 @@ class UnknownName(UsageError):
             name: The name that was given.
             known: Every name that would have been accepted; all are told if they are few.
         """
-        known = sorted(known, key=_natural)
+        known = sorted(set(known), key=_natural)
         told, hint = f"known: {', '.join(known) or 'none'}", did_you_mean(name, known)
         if len(known) > _MANY:
             some = "" if hint else f", such as {', '.join(known[:3])}"
@@ -84,6 +84,11 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Returns a question with the nearest of some names, and a space; nothing if none is near."""
     near = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)
     return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+
+
+def install(extra: str) -> str:
+    """Returns the command that installs what an extra of kt_lab's needs; no index has kt_lab."""
+    return f'pip install -c requirements.lock -e ".[{extra}]"'
 
 
 def _natural(name: str) -> list:

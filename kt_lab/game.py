@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kt_lab.errors import ProgramError, UsageError
+from kt_lab.errors import ProgramError, UsageError, install
 from kt_lab.programs.ir import Program
 from kt_lab.programs.moves import Move
 from kt_lab.programs.schedule import (
@@ -43,8 +43,8 @@ try:
     import gymnasium
 except ModuleNotFoundError as error:
     raise UsageError(
-        "kt_lab.game needs the package gymnasium, which is not installed; install it: "
-        "pip install 'kt_lab[programs]'"
+        "kt_lab.game needs the package gymnasium, which is not installed; "
+        f"install it: {install('programs')}"
     ) from error
 
 STOP = 0

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, install
 from kt_lab.record.spread import GPU
 from kt_lab.runners.gpu.facts import gpu_uuid
 from kt_lab.runners.workers import usable_cores
@@ -163,7 +163,7 @@ def _client(cluster: Any) -> Any:
     return client
 
 
-def _required(module: str, *, fix: str = "pip install 'kt_lab[dask]'") -> Any:
+def _required(module: str, *, fix: str = install("dask")) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -242,7 +242,7 @@ def test_small_workloads_are_small_and_within_the_original(points):
 
 def test_without_triton_it_says_what_to_install(subject, monkeypatch):
     monkeypatch.setattr(interpreted, "can_interpret", lambda: False)
-    with pytest.raises(UsageError, match="torch and triton"):
+    with pytest.raises(UsageError, match=r"torch and triton; pip install -c .*\.\[gpu\]"):
         check_configs(subject, [RIGHT])
 
 

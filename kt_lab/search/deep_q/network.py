@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, install
 
 _FAR = 8.0  # standard deviations beyond which a feature says no more
 
@@ -155,7 +155,7 @@ def _torch():
     except ModuleNotFoundError as error:
         raise UsageError(
             "the searchers dqn and max_q_dqn need the package torch, which is not installed; "
-            "install it: pip install 'kt_lab[programs]'"
+            f"install it: {install('programs')}"
         ) from error
     return torch
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kt_lab.errors import StoreError, UsageError
+from kt_lab.errors import StoreError, UsageError, install
 
 _FORM = "kt_lab policy 1"
 _KNOWN = ("encoder", "width", "rule", "gamma", "reward", "moves", "ceiling")
@@ -59,7 +59,7 @@ class Policy:
         except ModuleNotFoundError as error:
             raise UsageError(
                 "a stored policy needs the package safetensors, which is not installed; install "
-                "it: pip install 'kt_lab[programs]'"
+                f"it: {install('programs')}"
             ) from error
         try:
             with safe_open(str(path), framework="numpy") as file:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, install
 from kt_lab.parameters import Parameter
 from kt_lab.search.base import Options, option, prior_configs
 from kt_lab.search.peers.handoff import PeerSearcher, Search
@@ -188,7 +188,7 @@ def _driver(name: str):
     except ImportError as error:
         raise UsageError(
             f"searcher {name!r} needs the package helion, but importing it failed "
-            f"({error}); install it: pip install 'kt_lab[peers]'"
+            f"({error}); install it: {install('peers')}"
         ) from error
 
 

@@ -27,7 +27,7 @@ import importlib
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, install
 from kt_lab.search.base import Options, option
 from kt_lab.search.peers.handoff import PeerSearcher, Search
 
@@ -64,7 +64,7 @@ def _driver(name: str):
     except ImportError as error:
         raise UsageError(
             f"searcher {name!r} needs the package kernel-tuner, but importing it failed "
-            f"({error}); install it: pip install 'kt_lab[peers]'"
+            f"({error}); install it: {install('peers')}"
         ) from error
 
 
