@@ -75,6 +75,7 @@ def _reference(wanted: str | None, names: Sequence[str]) -> str:
 
 def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], str]:
     """Returns runs computed now, or resumed, their landscapes, and the reference."""
+    _require_landscapes(args.workloads or ())
     names = list(rows_of(args.searchers or SEARCHERS))
     reference = _reference(args.reference, names)
     if args.gpu:
@@ -103,6 +104,18 @@ def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], 
     with pool as executor:
         runs = experiment.run(directory=args.directory, executor=executor, on_progress=progress)
     return runs, [recorded(name, args.gpu) for name in experiment.workloads], reference
+
+
+def _require_landscapes(names: Sequence[str]) -> None:
+    """Raises UsageError for a file that is no landscape, and says how it becomes one."""
+    for name in names:
+        if name.endswith(".parquet") or not Path(name).is_file():
+            continue
+        if name.removesuffix(".gz").endswith(".json"):
+            hint = f"convert it first: kt-lab convert {name} NAME --format cache (or t4)"
+        else:
+            hint = "kt-lab convert makes one of Kernel Tuner's caches and of T4 results, both JSON"
+        raise UsageError(f"a workload must be a key or a .parquet, got the file {name}; {hint}")
 
 
 def _rows(args: argparse.Namespace) -> dict[str, Any]:

@@ -45,6 +45,15 @@ def _require_apart(source: str, target: Path, *, importing: bool) -> None:
     )
 
 
+def _require_known(source: str) -> None:
+    """Raises UsageError for a file in a form that nobody here reads, such as CSV."""
+    if Path(source).is_file() and not source.endswith(".parquet"):
+        raise UsageError(
+            f"a file to convert must be .json, .json.gz or a landscape's .parquet, got {source}; "
+            "CSV and other forms are not read: write it as T4 results"
+        )
+
+
 def _require_own(landscape: Landscape, table: Path) -> None:
     """Raises UsageError where what is imported would replace a landscape of something else."""
     manifest = table.with_suffix(".json")
@@ -95,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
         _require_own(landscape, table_path(args.target))
         saved = landscape.save(args.target)
     else:
+        _require_known(args.source)
         _require_apart(args.source, args.target, importing=False)
         _require_export(args)
         on_disk, key = args.source.endswith(".parquet"), args.source

@@ -13,6 +13,7 @@ from kt_lab.space import ParameterSpace
 
 _EXACT = 2**53  # integers below it are exact as floats, which is how searchers see them
 _MANY = 2**15  # a landscape stores value indices in 16 bits
+_LEAVE = "leave it out: only recorded configs are members anyway"
 _ARITHMETIC = {"abs", "int", "float", "max", "min", "pow", "round", "math"}
 
 
@@ -29,7 +30,8 @@ def parameter(name: str, values: Any) -> Parameter:
         SpaceError: The name is no identifier, or the values are none or not distinct.
     """
     check_values(values, f"parameter {name!r}")
-    if not values or any(type(v) not in (int, float) for v in values):
+    twice = len(set(values)) < len(values)  # which a Choice refuses in these words
+    if twice or not values or any(type(v) not in (int, float) for v in values):
         both = sorted(map(repr, values)) == ["False", "True"]
         return Flag(name) if both else Choice(name, tuple(values))
     values = sorted(values)
@@ -88,9 +90,7 @@ def space_of(
             a restriction uses a name that is neither a parameter nor arithmetic.
     """
     require(isinstance(default, Mapping), "a default must be values by name", default, "options")
-    texts = not isinstance(restrictions, str) and all(
-        isinstance(text, str) for text in restrictions
-    )
+    texts = not isinstance(restrictions, str) and all(isinstance(r, str) for r in restrictions)
     require(texts, "restrictions must be a list of texts", restrictions, "options")
     constraints, left = [], []
     parameters = [parameter(name, values) for name, values in axes.items()]
@@ -117,11 +117,11 @@ def _foreign(text: str, names: set[str], error: ConstraintError) -> str:
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise error from None
+        raise ConstraintError(f"{error}; {_LEAVE}") from None
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if unknown := sorted(used - names):
         raise ConstraintError(
             f"a restriction must use parameters and arithmetic only, got {', '.join(unknown)} in "
-            f"{text!r}; leave it out: only recorded configs are members anyway"
+            f"{text!r}; {_LEAVE}"
         )
     return text

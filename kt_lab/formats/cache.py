@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from kt_lab.formats.axes import check_values
-from kt_lab.formats.records import OWN, hints, landscape_of, named, records_of, told_by
+from kt_lab.formats.records import FIELDS, OWN, hints, landscape_of, named, records_of, told_by
 from kt_lab.formats.text import member, read_json, require, to_json, write_text
 from kt_lab.landscape import Landscape
 from kt_lab.trial import OK
@@ -54,28 +54,34 @@ def read_cache(path: Path | str, **options: Any) -> Landscape:
     law = "tune_params_keys must name every parameter once"
     good = isinstance(names, list) and all(isinstance(name, str) for name in names)
     require(good and sorted(names) == sorted(axes), law, names, where)
+    both, law = sorted(set(names) & set(FIELDS)), "a parameter must not have a field's name"
+    require(not both, law, both, f"{where}; rename it there")
     size, device = found.get("problem_size"), found.get("device_name")
     size = "x".join(map(named, size)) if isinstance(size, list) else size
     told = {"kernel": found.get("kernel_name"), "workload": size, "gpu": device}
+    axes = {name: axes[name] for name in names}
     records = member(found, "cache", dict, where).items()
     return landscape_of(
-        [_record(key, record, names, f"{where}, record {key[:80]!r}") for key, record in records],
-        {name: axes[name] for name in names},
+        [_record(key, record, axes, f"{where}, record {key[:80]!r}") for key, record in records],
+        axes,
         facts | {"format": "kernel-tuner-cache", "device": named(device)},
         **(told | hints(found, where) | {k: v for k, v in options.items() if v is not None}),
     )
 
 
-def _record(key: str, record: Any, names: list[str], where: str) -> tuple[dict, dict]:
+def _record(key: str, record: Any, axes: dict[str, Any], where: str) -> tuple[dict, dict]:
     require(isinstance(record, dict), "a record must be an object", record, where)
-    config = {name: record[name] for name in names if name in record}
+    config = {name: record[name] for name in axes if name in record}
     check_values(list(config.values()), where)
-    told = ",".join(str(config.get(name)) for name in names)
-    good = len(config) == len(names) and told == key
+    told = ",".join(str(config.get(name)) for name in axes)
+    good = len(config) == len(axes) and told == key
     require(good, "a record's parameters must agree with its key", config, where)
+    odd = {n: v for n, v in config.items() if isinstance(axes[n], list) and v not in axes[n]}
+    law = "a record's values must be listed in tune_params"
+    require(not odd, law, odd, f"{where}; list them there, or drop it")
     fields = {name: value for name, value in record.items() if name not in config}
     error = next((v for v in fields.values() if isinstance(v, str) and v in _FAILURES), "")
-    return config, fields | {"status": _FAILURES.get(error, OK), "error": error}
+    return config, fields | {"status": _FAILURES.get(error, OK), "error": error, "where": where}
 
 
 def write_cache(landscape: Landscape, path: Path | str) -> Path:

@@ -22,6 +22,7 @@ OBJECTIVES = {
     "time": "the one sample is the recorded time: Kernel Tuner's mean, a cold launch included",
 }
 _COSTS = ("compile_time", "verification_time", "benchmark_time", "framework_time")
+FIELDS = ("time", "times", *_COSTS)  # what a record is read for, beside its config
 _UNKNOWN = ("compile_cpu_s", "registers", "spills", "shared_bytes")
 _LAW = "visits must number the samples, every working config's from 0 without a gap"
 
@@ -43,7 +44,7 @@ def landscape_of(
 
     Args:
         records: A config and its fields each, in Kernel Tuner's names and milliseconds, with its
-            status and error.
+            status, its error and where it is.
         axes: Values of every parameter.
         facts: For the manifest: file and format at least.
         objective: One of OBJECTIVES.
@@ -87,11 +88,12 @@ def _table(
 ) -> tuple[pd.DataFrame, int]:
     """Returns a landscape's table, but for the configs, and how many visits it tells of."""
     rows = [
-        _row(fields, f"{kernel}-{place}", objective, f"{where}, record {place}")
+        _row(fields, f"{kernel}-{place}", objective, fields["where"])
         for place, fields in enumerate(records)
     ]
     visits = {frozenset(row["visit"]) for row in rows if row["status"] == OK}
-    require(visits, "a landscape must hold a config that works", f"{len(rows)} records", where)
+    law, found = "a landscape must hold a config that works", f"{len(rows):,} that do not"
+    require(visits, law, found, f"{where}; measure until one does")
     count = min(100, max(map(len, visits)))
     require(visits == {frozenset(range(count))}, _LAW, visits, where)
     return pd.DataFrame(rows), count

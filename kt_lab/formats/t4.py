@@ -54,6 +54,9 @@ def read_t4(path: Path | str, **options: Any) -> Landscape:
     require(isinstance(results, list), law, sorted(found), where)
     for place, result in enumerate(results):
         config, fields = _record(result, unit, f"{where}, result {place}")
+        same, law = not place or set(config) == set(axes), "results must have the same parameters"
+        hint = f"{fields['where']}; before it {', '.join(axes)}: complete it, or drop it"
+        require(same, law, list(config), hint)
         records.setdefault(to_json(dict(sorted(config.items()))), (config, fields))
         for name, value in config.items():
             axes.setdefault(name, {})[to_json(value)] = value
@@ -77,10 +80,8 @@ def _record(result: Any, unit: Any, where: str) -> tuple[dict, dict]:
     to_ms = _milliseconds(unit, where)
     fields = {m["name"]: m.get("value") for m in measured if m["name"].startswith(("time", OWN))}
     repeats = member({"runtimes": [], **times}, "runtimes", list, where)
-    fields |= {
-        "status": _STATUS[invalidity],
-        "error": "" if invalidity == "correct" else invalidity,
-    }
+    error = "" if invalidity == "correct" else invalidity
+    fields |= {"status": _STATUS[invalidity], "error": error, "where": where}
     fields["times"] = [to_ms * number(t, "runtimes", where) for t in repeats]
     if invalidity == "correct" and "time" in fields:
         time = number(fields["time"], "time", where)

@@ -104,6 +104,8 @@ def require(good: Any, law: str, got: Any, where: str) -> None:
 def number(value: Any, name: str, where: str, *, low: float = 0.0) -> float:
     """Returns a number of a file, low <= number <= 1e12, or raises LandscapeError."""
     good = type(value) in (int, float) and low <= value <= 1e12
+    if name.startswith(("time", "runtimes")):
+        where = f"{where}; mark the config as failed, or drop it"
     require(good, f"{name} must be a number in {low:g}..1e12", value, where)
     return float(value)
 

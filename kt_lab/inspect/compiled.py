@@ -1,7 +1,6 @@
 """Cross-compiling a whole space in worker processes, each specialisation once."""
 
 import importlib.util
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from kt_lab.inspect.inspection import Inspection
 from kt_lab.inspect.targets import THREADS, Target, get_target
 from kt_lab.runners.gpu.compiling import ENVIRONMENT, one_line
 from kt_lab.runners.gpu.planning import Plan, planner
-from kt_lab.runners.workers import Outcome, Workers
+from kt_lab.runners.workers import Outcome, Workers, usable_cores
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK
 from kt_lab.workload import Subject
@@ -24,16 +23,8 @@ from kt_lab.workload import Subject
 TIMEOUT_S = 300.0  # of one compilation; the slowest known takes seconds
 _SERVICE = "kt_lab.runners.gpu.compiling:compile_service"
 _TEXTS = ("specialisation", "grid", "status", "error", "code_hash")
-_COUNTS = (
-    "registers",
-    "spills",
-    "stack_bytes",
-    "shared_bytes",
-    "threads",
-    "agprs",
-    "sgprs",
-    "sgpr_spills",
-)
+_COUNTS = ("registers", "spills", "stack_bytes", "shared_bytes", "threads")
+_COUNTS += ("agprs", "sgprs", "sgpr_spills")  # of AMD's
 
 
 def inspect_space(
@@ -110,7 +101,7 @@ def compilers(target: Target, *, workers: int | None, cache: Path | None) -> Ite
     env = ENVIRONMENT | {"OMP_NUM_THREADS": "1"}
     if cache is not None:
         env["TRITON_CACHE_DIR"] = str(Path(cache).resolve())
-    count = len(os.sched_getaffinity(0)) if workers is None else workers
+    count = usable_cores() if workers is None else workers
     with Workers(count, service=_SERVICE, settings=target.compiler, env=env) as compiling:
         yield compiling
 

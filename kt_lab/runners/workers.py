@@ -30,17 +30,8 @@ from kt_lab.runners.worker import (
 )
 from kt_lab.runners.zygote import Zygote
 
-__all__ = [
-    "COMPILER",
-    "Outcome",
-    "WorkerLost",
-    "Workers",
-    "Zygote",
-    "answered",
-    "served",
-    "usable_cores",
-    "wait_any",
-]
+__all__ = ["COMPILER", "Outcome", "WorkerLost", "Workers", "Zygote"]
+__all__ += ["answered", "served", "usable_cores", "wait_any"]
 
 _ENTRY = "kt_lab.runners.worker:serve"
 COMPILER, _GPU = "compile processes must start", "timing process must reach a working GPU"

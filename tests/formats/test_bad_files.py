@@ -81,10 +81,17 @@ def _set(data, *path):
         (("cache", []), "cache must be an object"),
         (("cache", {}), "a config that works"),
         (("tune_params", "block_size_y", 7), "values must be at most"),
-        (("tune_params", "block_size_y", [1, 2]), "block_size_y must be one of"),
+        (
+            ("tune_params", "block_size_y", [1, 2]),
+            "listed in tune_params, got {'block_size_y': 4} in a.json, ",
+        ),
         (("tune_params", "block_size_y", [1, 2, 4, 10**400]), "below 2\\*\\*53"),
         (("tune_params", "block_size_y", [1, 2, 4, [1]]), "below 2\\*\\*53"),
-        (("tune_params", "block_size_y", [1, 2, 4, 4]), "must list ascending"),
+        (
+            ("tune_params", "block_size_y", [1, 2, 4, 4]),
+            "must have distinct values, got",
+        ),
+        (("tune_params", "block_size_y", [1, 2, 4, 4.0]), "must have distinct values, got"),
         (("tune_params", "more", [1]), "tune_params_keys must name every parameter"),
         (("tune_params_keys", "block_size_x"), "tune_params_keys must name"),
         (("tune_params_keys", [1, 2, 3, 4]), "tune_params_keys must name"),
@@ -94,6 +101,10 @@ def _set(data, *path):
         (("cache", KEY, "block_size_x", [16]), "below 2\\*\\*53"),
         (("cache", "16,1,0,16", {}), "agree with its key"),
         (("cache", KEY, "times", 1.0), "times must be a list"),
+        (
+            ("cache", KEY, "times", [None]),
+            f"record '{KEY}'; mark the config as failed, or drop it",
+        ),
         (("cache", KEY, "times", [0.0]), "times \\(ms\\) must be a number in 1e-09"),
         (("cache", KEY, "times", ["1.0"]), "times \\(ms\\)"),
         (("cache", KEY, "times", [10**400]), "times \\(ms\\)"),
@@ -101,7 +112,7 @@ def _set(data, *path):
         (("cache", KEY, "times", [math.inf]), "times \\(ms\\)"),
         (("cache", KEY, "compile_time", math.nan), "compile_time \\(ms\\) must be"),
         (("cache", KEY, "block_size_x", math.nan), "below 2\\*\\*53"),
-        (("tune_params", "block_size_y", [1, 2, math.inf]), "below 2\\*\\*53"),
+        (("tune_params", "block_size_y", [1, 2, 4, math.inf]), "below 2\\*\\*53"),
         (("cache", KEY, "compile_time", -1), "compile_time \\(ms\\) must be"),
         (("cache", KEY, "kt_lab_status", "fast"), "status must be one of"),
         (("cache", KEY, "kt_lab_status", ["ok"]), "status must be one of"),
@@ -125,10 +136,14 @@ def test_a_cache_that_breaks_a_law_is_refused_with_it(tmp_path, change, law):
     [
         (("results", {}), "a list of results"),
         (("results", []), "a config that works"),
+        (
+            ("results", 1, "configuration", "more", 1),
+            "have the same parameters, got .*'more'.* result 1; ",
+        ),
         (("results", 0, 7), "invalidity must be a string"),
         (("results", 0, "invalidity", "odd"), "invalidity must be one of"),
         (("results", 0, "configuration", None), "configuration must be an object"),
-        (("results", 0, "configuration", {"block_size_x": 16}), "numbers below|must assign"),
+        (("results", 0, "configuration", {"block_size_x": 16}), "before it block_size_x: "),
         (("results", 0, "configuration", "block_size_x", 10**400), "below 2\\*\\*53"),
         (("results", 0, "times", None), "times must be an object"),
         (("results", 0, "times", "runtimes", {}), "runtimes must be a list"),
@@ -150,6 +165,31 @@ def test_t4_that_breaks_a_law_is_refused_with_it(tmp_path, change, law):
     _set(data, *change)
     with pytest.raises(KtLabError, match=law):
         read_t4(write(tmp_path / "a.json", data))
+
+
+def test_a_result_without_a_parameter_is_named(tmp_path):
+    data = t4()
+    del data["results"][3]["configuration"]["use_padding"]
+    law = "results must have the same parameters, got .* result 3; before it .*drop"
+    with pytest.raises(LandscapeError, match=law):
+        read_t4(write(tmp_path / "a.json", data))
+
+
+def test_a_cache_without_a_config_that_works_says_what_to_do(tmp_path):
+    data = hub()
+    for record in data["cache"].values():
+        record["time"] = "InvalidConfig"
+    with pytest.raises(LandscapeError, match=r"a config that works, got .*a\.json; measure until"):
+        read_cache(write(tmp_path / "a.json", data))
+
+
+def test_a_parameter_with_the_name_of_a_field_is_told(tmp_path):
+    data = hub()
+    data["tune_params"]["times"] = [1]
+    data["tune_params_keys"].append("times")
+    law = r"must not have a field's name, got \['times'\] in a.json; rename it"
+    with pytest.raises(LandscapeError, match=law):
+        read_cache(write(tmp_path / "a.json", data))
 
 
 def test_t4_of_another_objective_than_time_is_refused(tmp_path):

@@ -296,3 +296,23 @@ def test_the_gpu_of_a_landscapes_file_is_its_own(tmp_path, capsys):
     argv = ["convert", str(path), str(tmp_path / "out.json"), "--format", "cache", "--gpu", "h100"]
     assert main(argv) == 2
     assert "--gpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("a.json", "convert it first: kt-lab convert a.json NAME --format cache"), ("a.csv", "JSON")],
+)
+def test_a_comparison_of_a_file_that_is_no_landscape_says_how_to_convert_it(
+    tmp_path, monkeypatch, capsys, name, said
+):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / name, hub())
+    assert main(["compare", "--workloads", name]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_conversion_of_csv_says_what_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.csv", "a,b\n1,2\n")
+    assert main(["convert", "a.csv", "b.json", "--format", "cache"]) == 2
+    assert "CSV and other forms are not read" in capsys.readouterr().err

@@ -50,8 +50,7 @@ def _counted() -> int:
     count = ctypes.c_int(0)
     with suppress(OSError):
         cuda = ctypes.CDLL("libcuda.so.1")
-        cuda.cuInit(0)
-        cuda.cuDeviceGetCount(ctypes.byref(count))  # leaves the 0 if there is nothing to count
+        _ = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
     return count.value
 
 

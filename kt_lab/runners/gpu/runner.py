@@ -121,14 +121,8 @@ class GpuRunner(Closing):
         env = ENVIRONMENT | ({"TRITON_CACHE_DIR": str(cache)} if cache else {})
         preload = [service.partition(":")[0] for service in services.values()]
         zygote = stack.enter_context(Zygote(preload=preload, env=env))
-        timing = Workers(
-            1,
-            service=services["timing"],
-            settings={"device": self._device},
-            env=env,
-            zygote=zygote,
-            spares=1,
-        )
+        how, device = {"env": env, "zygote": zygote}, {"device": self._device}
+        timing = Workers(1, service=services["timing"], settings=device, spares=1, **how)
         stack.callback(timing.close)
         self.facts = self._identify(timing)
         major, minor = self.facts["capability"].split(".")
@@ -136,9 +130,8 @@ class GpuRunner(Closing):
             self.lanes,
             service=services["compile"],
             settings={"arch": int(major) * 10 + int(minor), "nice": 5},
-            env=env,
-            zygote=zygote,
             memory_gib=_COMPILER_GIB,
+            **how,
         )
         stack.callback(compiling.close)
         pools = {"compiling": compiling, "timing": timing, "sms": self.facts["sms"]}
