@@ -27,7 +27,13 @@ It takes, beside the function, what to call it with and what must come out:
     kernel = capture(sigmoid, space=space, inputs=inputs, grid=grid, reference=reference,
                      output="out", extents={"n": 2**24})
 
-`GpuRunner(kernel.workloads[0], kernel=kernel)` then measures it like any other kernel.
+`GpuRunner(kernel.workloads[0], kernel=kernel)` then measures it like any other kernel. Without a
+GPU, but with torch and Triton, configs can be checked and compiled:
+
+    small, full = small_workload(kernel), kernel.workloads[0]  # of kt_lab.inspect.interpreted
+    some = kernel.space(small).sample(8, rng=np.random.default_rng(0))
+    check_configs(subject(small, kernel), some)  # in the interpreter, beside the reference
+    inspect_space(subject(full, kernel), kernel.space(full), target="sm_90").summary()
 
 What is captured is source: the functions, those that they call, and the numbers, texts and dtypes
 that they name go to a module that worker processes import, in $KT_LAB_CACHE/captured or

@@ -18,11 +18,14 @@ BLOCKS = FENCED.findall((ROOT / "README.md").read_text("utf-8"))
 ON_A_GPU = "tune_live("
 
 
-def of_notebook():
+def blocks_of_notebook():
     cells = json.loads((ROOT / "notebooks" / "04_tune_live.ipynb").read_text("utf-8"))["cells"]
     texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-    blocks = (block for text in texts for block in FENCED.findall(text))
-    (block,) = (block for block in blocks if "capture(" in block)
+    return [block for text in texts for block in FENCED.findall(text)]
+
+
+def of_notebook():
+    (block,) = (block for block in blocks_of_notebook() if "capture(" in block)
     return block
 
 
@@ -35,12 +38,12 @@ def run(code, folder):
 
 
 def test_there_is_code_to_copy():
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
     assert sum(ON_A_GPU in block for block in BLOCKS) == 2
 
 
 def test_a_search_by_replay_finds_something(tmp_path):
-    (block,) = (block for block in BLOCKS if ON_A_GPU not in block)
+    (block,) = (block for block in BLOCKS if "ReplayRunner" in block)
     config, latency_us = run(block, tmp_path).rsplit(maxsplit=1)
     assert "num_warps" in config
     assert 0 < float(latency_us) < 10
@@ -49,6 +52,21 @@ def test_a_search_by_replay_finds_something(tmp_path):
 def of_readme():
     (block,) = (block for block in BLOCKS if "capture(" in block)
     return block
+
+
+def looked_at(texts):
+    (block,) = (block for block in texts if "check_configs(" in block)
+    return block
+
+
+@pytest.mark.parametrize("copied", [of_readme, of_notebook])
+def test_a_kernel_of_ones_own_is_looked_at_without_a_gpu(copied, tmp_path):
+    pytest.importorskip("triton")
+    texts = BLOCKS if copied is of_readme else blocks_of_notebook()
+    *code, _ = copied().strip().splitlines()
+    told = run("\n".join([*code, looked_at(texts)]), tmp_path)
+    assert re.findall(r"^\d +(\w+)", told, re.MULTILINE) == ["ok"] * 8
+    assert "'configs': 35, 'ok': 35" in told
 
 
 @pytest.mark.parametrize("copied", [of_readme, of_notebook])
@@ -62,9 +80,7 @@ def test_a_kernel_of_ones_own_is_captured_as_it_is_written(copied, tmp_path):
 
 def test_the_loop_over_shapes_of_notebook_04_names_what_there_is(tmp_path):
     pytest.importorskip("triton")
-    cells = json.loads((ROOT / "notebooks" / "04_tune_live.ipynb").read_text("utf-8"))["cells"]
-    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-    (loop,) = (b for text in texts for b in FENCED.findall(text) if "kernel.workloads:" in b)
+    (loop,) = (block for block in blocks_of_notebook() if "kernel.workloads:" in block)
     imports, _, body = loop.partition("\n\n")
     assert "with GpuRunner(workload, kernel=kernel)" in body
     *captured, _ = of_notebook().strip().splitlines()
