@@ -228,7 +228,7 @@ def record_autotune() -> Iterator[AutotuneRecorder]:
         if not re.search("active drivers|is not active", str(error)):
             raise
         law = "recording needs a GPU that Triton can use, got"
-        raise UsageError(f"{law} {error}; kt-lab doctor says what is missing") from None
+        raise UsageError(f"{law} {str(error).rstrip('.')}; see kt-lab doctor") from None
 
 
 def _values(config: Any) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def test_inputs_are_seeded_and_leave_torchs_state_alone(cell, path):
 
 def test_the_example_in_the_documentation_works(notebook, run, compile_offline):
     blocks = re.findall(r"\n\n((?:    .*\n|\n(?=    ))+)", kt_lab.capture.__doc__)
-    kernel, example = (re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in blocks)
+    kernel, example, look = (re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in blocks)
     assert "@triton.jit" in kernel
     assert len(example.splitlines()) <= 15
     notebook(kernel)
@@ -166,3 +166,10 @@ def test_the_example_in_the_documentation_works(notebook, run, compile_offline):
     configs = [{"BLOCK": b, "num_warps": 4} for b in (64, 1024, 4096)]
     assert run(path, {"n": 4096}, configs) == ["", "", ""]
     assert compile_offline(path, {"n": 2**24}, configs[1])["status"] == "ok"
+    notebook(
+        "import numpy as np\n"
+        "from kt_lab.inspect import inspect_space\n"
+        "from kt_lab.inspect.interpreted import check_configs, small_workload\n"
+        "from kt_lab.kernels import subject\n"
+    )
+    assert notebook(f"{look}\n[small.key, len(some)]") == ["sigmoid/4096", 8]
