@@ -163,7 +163,7 @@ def test_a_replay_of_another_run_is_refused():
 @pytest.mark.parametrize("found", [None, [SPACE.default], "random", [None]])
 def test_what_is_asked_must_be_proposals(found):
     class Mistaken(Script):
-        def ask(self, n):
+        def ask(self, n):  # noqa: ARG002
             return found
 
     searcher = Mistaken(0)

@@ -79,8 +79,8 @@ class ReplayRunner(SimulatedRunner):
         """Raises UsageError for a second run: clock and compiled binaries would be the first's."""
         if self.now > 0.0:
             raise UsageError(
-                f"a ReplayRunner measures for one run, got one whose clock stands at {self.now:.3f}"
-                " s; make ReplayRunner(landscape, seed=...) for each run"
+                "a ReplayRunner measures for one run, got one whose clock stands at "
+                f"{self.now:.3f} s; make ReplayRunner(landscape, seed=...) for each run"
             )
 
     def submit(self, proposals: Sequence[Proposal]) -> None:

@@ -97,7 +97,7 @@ def test_seeds_are_whole_numbers(seed):
 
 @pytest.mark.parametrize("prior", ["x", [], {"BLOCK": 16}])
 def test_a_prior_must_be_one(prior):
-    with pytest.raises(UsageError, match="prior must be a Prior, got .*known_prior makes one"):
+    with pytest.raises(UsageError, match=r"prior must be a Prior, got .*known_prior makes one"):
         make_searcher("scout", small_space(), seed=0, prior=prior)
 
 
