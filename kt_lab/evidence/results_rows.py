@@ -159,7 +159,7 @@ def refused(result: Mapping[str, Any]) -> Row:
     shares = sorted(row["failed"] / row["configs"] for row in result["rows"])
     own = {
         "failures slow": "itself before, with failures counted as slow",
-        "failures fast": "itself with failures counted as the best",
+        "failures typical": "itself with failures counted as the median",
     }
     return (
         f"`scout` on {len(result['rows'])} landscapes of {_kernels(result)} recorded kernels of "

@@ -11,7 +11,7 @@
    seconds (no prior) ask for up to 16 starts, twice the lanes, and later for what keeps them busy.
 2. Values: t = log(latency / best latency), bent above the median m of all readings to
    m(1+log(t/m)), so that neither slow configs nor a reading that was disturbed dominate;
-   standardised. A failure counts as the median: it tells whether its like work, not how fast.
+   standardised. A failure tells whether its like work, and nothing of how fast they are.
 3. Model: `kt_lab.search.posterior` over the columns of `kt_lab.search.features`. What is under way
    counts at once, so that a batch needs no rule of its own; of more than 512 readings the slower
    half is a sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %.
@@ -51,7 +51,6 @@ from kt_lab.search.scout_options import ScoutOptions
 from kt_lab.search.threads import single_thread
 from kt_lab.trial import Proposal, Trial, supersedes
 
-_FAILED = 0.5  # quantile of the finite values that a failure counts as: the best border on it
 _UNLIKELY = 1e-3  # least probability that a config works
 _FLAT = 1e-3  # smallest bend of the values
 _TRUST = 0.5  # prior variance of the sources' weights, all together
@@ -261,20 +260,20 @@ class ScoutSearch(Searcher):
     def _gains(self, posterior: Posterior, near: np.ndarray, x, y) -> tuple[np.ndarray, ...]:
         """Returns the logarithms of what candidates `near` may gain, and what they may read."""
         y, values = y[self._held], np.asarray(self._values)[self._epochs.since :][self._held]
-        told, works = ~np.isnan(y), np.isfinite(values)
-        asked = np.stack([y, np.where(told, works, np.nan)], axis=1)
-        centre = np.asarray([self._scales.centre, works[told].mean()])
-        seen, (mean, chance) = (p.T for p in posterior.predict(asked, centre=centre))
-        seen = seen[0] + self._expected(x[self._held])
+        told, works = ~np.isnan(values), np.isfinite(values)
+        seen, mean = posterior.predict(y)
+        seen = seen + self._expected(x[self._held])
         mean = mean + self._expected(self._pool_x[near])
         deviation = posterior.deviation()
-        gain = log_improvement((seen[told].min() - mean) / deviation) + np.log(deviation)
+        gain = log_improvement((seen[works].min() - mean) / deviation) + np.log(deviation)
         if not works[told].all():
+            works = np.where(told, works, np.nan)
+            chance = posterior.predict(works, centre=np.nanmean(works))[1]
             gain += np.log(np.clip(chance, _UNLIKELY, 1.0))
         return gain, mean
 
     def _targets(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Returns what the model learns, one value per row asked for, NaN while under way."""
+        """Returns what the model learns, a value per row: NaN if it failed or is under way."""
         ok = np.isfinite(values)
         self._best = values[ok].min()
         t = np.log(np.where(ok, values, np.nan) / self._best)
@@ -285,7 +284,6 @@ class ScoutSearch(Searcher):
             belief = _BELIEF / (_BELIEF + ok.sum())
             spread += belief * (self._known.scale**2 - spread)
         self._scale = math.sqrt(spread) or 1.0
-        t[np.isinf(values)] = max(np.quantile(t[ok], _FAILED), 2.0 * self._known.scale)
         t = t / self._scale - self._expected(x)
         self._shift = float(np.nanmean(t))
         return t - self._shift
@@ -298,7 +296,8 @@ class ScoutSearch(Searcher):
         self._scales.fit(x[at], y[at])
         if not self._listed:
             self._renew()
-        self._held = held(y, most=_HELD, rng=self._rng)
+        failed = np.isinf(self._values[self._epochs.since :])
+        self._held = held(np.where(failed, np.inf, y), most=_HELD, rng=self._rng)
         self._near = self._promising(x, y, int(told.sum()))
         self._posterior = Posterior(self._scales, x[self._held], self._pool_x[self._near])
         self._fits += 1

@@ -6,7 +6,8 @@ from kt_lab.commands.evidence import EVIDENCE
 from kt_lab.evidence import refused
 from kt_lab.evidence.ablation import WHOLE, changed
 from kt_lab.evidence.cold import BUDGETS
-from kt_lab.search import scout
+from kt_lab.search import make_searcher
+from kt_lab.search.scout import ScoutSearch
 
 WORKLOAD = "softmax/4096x640"
 
@@ -31,10 +32,19 @@ def test_what_fails_is_what_asks_for_more():
 
 
 def test_a_variant_counts_failures_otherwise_and_is_taken_back():
-    for name, counts_as in ((WHOLE, 0.5), ("failures slow", 0.9), ("failures fast", 0.0)):
+    own = ScoutSearch._targets
+    for name, quantile in (("failures slow", 0.9), ("failures typical", 0.5)):
         with changed(refused.VARIANTS[name]):
-            assert counts_as == scout._FAILED
-    assert scout._FAILED == 0.5
+            searcher = make_searcher("scout", recorded(WORKLOAD, "h200").space, seed=0)
+            searcher._prepare()
+            x = searcher._seen_as(searcher.space.enumerate()[:5])
+            values = np.array([1.0, 2.0, 4.0, np.inf, np.nan])
+            y = searcher._targets(x, values)
+            assert y[3] == pytest.approx(np.quantile(y[:3], quantile))
+            assert np.nanmean(y) == pytest.approx(0, abs=1e-12)
+            assert np.isnan(y[4])
+    assert ScoutSearch._targets is own
+    assert np.isnan(searcher._targets(x, values)[3])
 
 
 def test_a_search_is_judged_at_every_budget():
