@@ -46,7 +46,7 @@ def block(
     since = (
         "Attention, cross entropy and the grouped products of a mixture of experts were recorded "
         "when all of `scout` was set (commit 2dc510a); since then one thing was changed, what a "
-        "config that fails counts as, which matters to attention alone and was set elsewhere "
+        "config that fails tells the model, which matters to attention alone; its rows are anew "
         "(`kt-lab evidence --out data/evidence/cold-unseen.json cold --kernels ...`)."
     )
     said = (
