@@ -92,7 +92,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def paired(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns what `kt_lab.evidence.ablation.paired` does, for variants and peers alike."""
     variants = VARIANTS | {peer: Variant("a peer") for peer in PEERS}
-    return ablation.paired(judged(result), variants=variants)
+    rows = [
+        row | {"runs": row["runs"] | {"close_s": [None] * len(row["runs"]["search_ms"])}}
+        for row in result["rows"]
+    ]
+    return ablation.paired(judged({**result, "rows": rows}), variants=variants)
 
 
 report = ablation.report
@@ -120,8 +124,7 @@ def searched(
     """Searches once.
 
     Returns:
-        judged_us at BUDGETS (None: nothing worked), close_s (None: not looked at) and search_ms, a
-        trial's share of the searcher's own computing.
+        judged_us at BUDGETS (None: nothing worked) and search_ms, its own computing a trial.
     """
     landscape, limit = refused(workload, gpu, share), Budget(trials=trials)
     runner = ReplayRunner(landscape, seed=seed, compile_lanes=lanes)
@@ -141,7 +144,6 @@ def searched(
     spent_s = history[-1].search_s if history else 0.0
     return {
         "judged_us": [None if us is None else short(us, 5) for us in last],
-        "close_s": None,
         "search_ms": short(1e3 * spent_s / max(1, len(history)), 3),
     }
 
