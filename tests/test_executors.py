@@ -373,7 +373,7 @@ def test_a_recipe_without_its_package_names_it(monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UsageError, match=r"package dask_jobqueue.*pip install dask-jobqueue"):
         recipes.slurm(2)
-    with pytest.raises(UsageError, match=r"package distributed.*pip install 'kt_lab\[dask\]'"):
+    with pytest.raises(UsageError, match=r"package distributed.*pip install .*\[dask\]"):
         recipes.local()
     with pytest.raises(UsageError, match=r"package distributed"):
         recipes.ssh(["one"])

@@ -92,10 +92,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def paired(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns what `kt_lab.evidence.ablation.paired` does, for variants and peers alike."""
     variants = VARIANTS | {peer: Variant("a peer") for peer in PEERS}
-    rows = [
-        row | {"runs": row["runs"] | {"close_s": [None] * len(row["runs"]["search_ms"])}}
-        for row in result["rows"]
-    ]
+    count = len(result["variants"]) * result["seeds"]
+    unasked = {"close_s": [None] * count, "search_ms": [0.0] * count}
+    rows = [row | {"runs": row["runs"] | unasked} for row in result["rows"]]
     return ablation.paired(judged({**result, "rows": rows}), variants=variants)
 
 
@@ -109,12 +108,15 @@ def _row(pool: Executor, workload: str, share: float, args: argparse.Namespace) 
         for seed in range(args.seeds)
     ]
     found = refused(workload, args.gpu, share)
+    runs = list(pool.map(searched, *zip(*jobs, strict=True)))
+    own_ms = np.reshape([run_.pop("search_ms") for run_ in runs], (-1, args.seeds))
     return {
         "kernel": found.kernel,
         **{name: short(value, 6) for name, value in levels(found).items()},
         "failed": int((~np.isfinite(found.latency_us)).sum()),
         "configs": found.space.size,
-        "runs": columns(list(pool.map(searched, *zip(*jobs, strict=True)))),
+        "search_ms": [short(ms, 3) for ms in np.median(own_ms, axis=1)],  # of each variant
+        "runs": columns(runs),
     }
 
 
