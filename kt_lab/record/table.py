@@ -208,10 +208,11 @@ def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, 
         "contention": contention,
         "control": _control(state, options),
         "disturbed": sum(n == key and visit == options.visits for n, _, visit in state.visits),
-        "baseline": {
-            "name": compared.get("baseline"),
-            "samples_us": compared.get("baseline_us"),
-            "beside_us": compared.get("samples_us"),
+        "baseline": {"name": compared.get("baseline")}
+        | {
+            # what a timer reads is no finer than float32, and shorter so
+            name: [float(str(np.float32(us))) for us in compared.get(told) or ()]
+            for name, told in (("samples_us", "baseline_us"), ("beside_us", "samples_us"))
         },
         "facts": [f["facts"] for f in state.facts],
         "provenance": provenance(),
