@@ -1,7 +1,7 @@
-"""The README's first findings, a sentence each, written from what is stored in data/evidence."""
+"""The README's first findings, a table each, written from what is stored in data/evidence."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -22,22 +22,21 @@ from kt_lab.evidence.helion_field_tables import (
 )
 from kt_lab.evidence.large_tables import large_table, shown
 from kt_lab.evidence.live_tables import TIMERS, live_table
-from kt_lab.evidence.markdown import bullets
+from kt_lab.evidence.markdown import grid
 from kt_lab.evidence.tvm import ENOUGH
 from kt_lab.evidence.tvm_longer import longer_means
 from kt_lab.evidence.tvm_paths import TUNED
 from kt_lab.evidence.warm_live import MODES
 from kt_lab.landscape import data_directory
-from kt_lab.plots.captions import counted, listed
+from kt_lab.plots.captions import listed
 from kt_lab.plots.style import searcher_style
 from kt_lab.stats.ratios import LATENCY, WALL_CLOCK
 
 BEGIN = "<!-- short -->"
 END = "<!-- /short -->"
-_BUDGETS = (25, 50, 100)
-_ALL = (*_BUDGETS, 200)
+_BUDGETS = (25, 50, 100, 200)
 _SLOWER = 1.01  # ratio from which a kernel counts as slower at full effort
-_COMPARED = ("tpe", "helion_lfbo_tree", "random")
+_COMPARED = (FLAGSHIP, "tpe", "helion_lfbo_tree", "random")
 
 
 def block(directory: Path | None = None) -> str:
@@ -51,39 +50,32 @@ def block(directory: Path | None = None) -> str:
     names += ("tvm-zen4", "tvm-zen4-256", "tvm-zen2")
     folder = directory or data_directory() / "evidence"
     stored = {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
-    return bullets(
-        [
-            _cold(stored["cold"], stored["cold-unseen"]),
-            _warm(stored["warm_live"]),
-            _helion(stored["live"], stored["large"], stored["large-judged"])
-            + _full(stored["helion_field"], stored["helion_field-h100"]),
-            _programs(stored["tvm"])
-            + _longer(stored["tvm-xeon"], stored["tvm-256"])
-            + _longer(stored["tvm-zen4"], stored["tvm-zen4-256"])
-            + _narrow(stored["tvm-zen2"]),
-        ]
-    )
+    parts = [
+        _cold(stored["cold"], stored["cold-unseen"]),
+        _warm(stored["warm_live"]),
+        _helion(stored),
+        _programs(stored),
+    ]
+    return "\n\n".join(parts)
 
 
 def _cold(result: Mapping[str, Any], unseen: Mapping[str, Any]) -> str:
-    others = "; ".join(f"{searcher_style(name).label} {_told(result, name)}" for name in _COMPARED)
-    since = "; ".join(
-        f"{searcher_style(name).label} {_told(unseen, name, _ALL)}"
-        for name in (FLAGSHIP, *_COMPARED)
-    )
+    rows = [
+        [searcher_style(name).label, *_told(result, name), *_told(unseen, name)]
+        for name in _COMPARED
+    ]
+    heads = ["latency / optimum after", *(f"{b} trials" for b in _BUDGETS)]
     return (
-        f"**From nothing.** `{FLAGSHIP}`, which tunes unless another searcher is named, stands at "
-        f"{_told(result, FLAGSHIP)} times the optimum after {listed(map(str, _BUDGETS))} "
-        f"evaluations, on {_extent(result)} that it was not designed on (but two of its defaults "
-        f"were chosen when it was known that they help there). {others}. On "
-        f"{_extent(unseen)} that were recorded when all of it was set, after "
-        f"{listed(map(str, _ALL))}: {since}."
-    )
+        f"**From nothing.** `{FLAGSHIP}` tunes unless another searcher is named. On "
+        f"{_extent(result)} that it was not designed on (but two of its defaults were chosen when "
+        f"it was known that they help there), and, as *since*, on {_extent(unseen)} that were "
+        "recorded when all of it was set:\n\n"
+    ) + grid([*heads, *(f"{b}, since" for b in _BUDGETS)], rows)
 
 
-def _told(result: Mapping[str, Any], name: str, budgets: Sequence[int] = _BUDGETS) -> str:
+def _told(result: Mapping[str, Any], name: str) -> list[str]:
     means = {(m["searcher"], m["budget"]): m["estimate"] for m in result["means"]}
-    return ", ".join(f"{means[name, budget]:.3f}" for budget in budgets)
+    return [f"{means[name, budget]:.3f}" for budget in _BUDGETS]
 
 
 def _extent(result: Mapping[str, Any]) -> str:
@@ -96,139 +88,114 @@ def _warm(result: Mapping[str, Any]) -> str:
     cold, warm = means[MODES[0], 5] - 1, means[MODES[-1], 5] - 1
     return (
         f"**From what is known of other shapes.** Live on {len(result['rows'])} kernels at shapes "
-        "that nobody had recorded or searched, its first five evaluations end "
+        "that nobody had recorded or searched, its first five trials end "
         f"{warm:.1%} above the fastest config that any of its searches found, {cold:.1%} without "
         "that knowledge."
     )
 
 
-def _helion(live: Mapping[str, Any], *spaces: Mapping[str, Any]) -> str:
-    table, timer = live_table(live), TIMERS[0]
+# -- beside Helion --------------------------------------------------------------------------------
+
+
+def _helion(stored: Mapping[str, Mapping[str, Any]]) -> str:
+    live, timer = stored["live"], TIMERS[0]
+    table = live_table(live)
     seconds = geomean_interval(table, column="wall_ratio")
     latency = geomean_interval(table, column=f"{timer}_ratio")
+    effort, day = live["steps"][0]["effort"], live["provenance"]["utc"][:10]
     lost = int((table[f"{timer}_ratio"] > 1).sum())
-    own = [large_table(result) for result in spaces]
+    apart = f"{effort} effort, each on kernels of its own ({day})"
+    after = f"{seconds.estimate:.2f} of its wall-clock"
+    rows = [[apart, after, str(len(table)), _interval(latency), str(lost)]]
+    own = [large_table(stored[name]) for name in ("large", "large-judged")]
     every = pd.concat([found[found["run"] == FLAGSHIP] for found in own])
-    shares, ends = (every[column].dropna().tolist() for column in ("equal_ratio", "end_ratio"))
+    for after, column in (("as many seconds", "equal_ratio"), ("as many configs", "end_ratio")):
+        ratios = every[column].dropna().tolist()
+        mean = f"{geometric_mean(ratios):.2f}, by kernel {min(ratios):.3f} to {max(ratios):.3f}"
+        slower = f"{sum(r > 1 for r in ratios) or 'none'} ({shown(every, column)})"
+        about = "its LFBO tree search at quick effort, in Helion's spaces"
+        rows.append([about, after, str(len(ratios)), mean, slower])
+    h200, h100 = stored["helion_field"], stored["helion_field-h100"]
+    for result in (h200, h100):
+        rows += _full(result, REFERENCE, "", AS_LONG)
+    rows += _full(h200, DEFAULT, ", several hosts", FLAGSHIP, AS_LONG)
+    rows += _full(on_one_machine(h200), DEFAULT, ", the same host and GPU", AS_LONG)
     return (
-        f"**Beside Helion's autotuner** at {live['steps'][0]['effort']} effort, which is not its "
-        "default (full), each on kernels of its own "
-        f"({live['provenance']['utc'][:10]}): {seconds.estimate:.2f} of its wall-clock to a "
-        f"tuned kernel, {latency.estimate:.2f} ({latency.low:.2f} to {latency.high:.2f}) of its "
-        f"latency; {lost} of {len(table)} kernels are slower. In "
-        "Helion's own spaces, after as many seconds as its LFBO tree search at quick effort "
-        f"(by {timer}): {geometric_mean(shares):.2f} of its latency, by kernel from "
-        f"{min(shares):.3f} to {max(shares):.3f}, "
-        f"on {len(shares)} kernels, {sum(share > 1 for share in shares) or 'none'} of them "
-        f"slower ({shown(every, 'equal_ratio')}); after as many "
-        f"configs {geometric_mean(ends):.2f}, from {min(ends):.3f} to {max(ends):.3f}, "
-        f"{sum(end > 1 for end in ends) or 'none'} slower ({shown(every, 'end_ratio')})."
-    )
+        f"**Beside Helion's autotuner**, live, by {timer}; full effort and {_label(DEFAULT)} are "
+        "its defaults:\n\n"
+    ) + grid(["beside Helion's", "after", "kernels", "latency over its", "slower"], rows)
 
 
-def _full(*fields: Mapping[str, Any]) -> str:
-    """Words the latencies of the flagship after the seconds of Helion's search at full effort."""
+def _full(result: Mapping[str, Any], reference: str, where: str, *names: str) -> list[list[str]]:
+    """Returns rows on the flagship over a search of Helion's at full effort, if that ran."""
+    tables = field_ratios(result, effort="full", timer=TIMERS[0], reference=reference)
+    found = []
+    for name in names if tables else ():
+        own = {key: table[table["searcher"] == name] for key, table in tables.items()}
+        means = {key: table[table["scope"] == "geomean"].iloc[0] for key, table in own.items()}
+        kernels = own[LATENCY].loc[own[LATENCY]["scope"] == "workload", "estimate"]
+        about = f"{_label(reference)} at full effort, {result['gpu']}{where}"
+        after = f"{means[WALL_CLOCK]['estimate']:.2f} of its seconds"
+        slower = f"{int((kernels > _SLOWER).sum()) or 'none'} by more than {_SLOWER - 1:.0%}"
+        latency = means[LATENCY]
+        ratio = f"{latency['estimate']:.3f} ({latency['low']:.3f} to {latency['high']:.3f})"
+        found.append([about, after, str(latency["n_kernels"]), ratio, slower])
+    return found
+
+
+def _label(name: str) -> str:
+    return searcher_style(name).label
+
+
+def _interval(found: Any) -> str:
+    return f"{found.estimate:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+
+def _programs(stored: Mapping[str, Mapping[str, Any]]) -> str:
+    first = stored["tvm"]
+    rows = [row for name in ("tvm", "tvm-zen4", "tvm-zen2") for row in _timed(stored[name])]
+    rows += _longer(stored["tvm-xeon"], stored["tvm-256"])
+    rows += _longer(stored["tvm-zen4"], stored["tvm-zen4-256"])
+    spent = [row["tuning"]["trials"] for row in first["rows"]]
+    few = first["trials"] < ENOUGH
+    claim = f": {first['trials']} are too few to claim a win over TVM" if few else ""
+    heads = ["CPU", "programs each", "size", "threads", "workloads", "time over tuned TVM's"]
+    return (
+        "**Programs for CPUs**, found by moves that keep the meaning. Each of our "
+        f"{len(first['players'])} players measures so many programs of a workload beside the "
+        f"expert's one, and TVM's MetaSchedule as many, or all that it knows ({min(spent)} at "
+        f"least){claim}. CPUs as LLVM calls them; PyTorch's time contains a call from Python:\n\n"
+    ) + grid([*heads, "slower", "over torch.compile's"], rows)
+
+
+def _timed(result: Mapping[str, Any]) -> list[list[str]]:
+    """Returns rows on a result, of sizes that are complete."""
+    rows = complete(result)["rows"]
+    found = geomeans(rows, references=(TUNED, "compiled"))
+    means = {(m["reference"], m["threads"]): m for m in found if m["group"] == "all"}
     told = []
-    for result in fields:
-        table = field_ratios(result, effort="full", timer=TIMERS[0])[LATENCY]
-        table = table[table["searcher"] == AS_LONG]
-        mean = table[table["scope"] == "geomean"].iloc[0]
-        slower = int((table.loc[table["scope"] == "workload", "estimate"] > _SLOWER).sum())
-        told.append(
-            f"{mean['estimate']:.3f} ({mean['low']:.3f} to {mean['high']:.3f}) on "
-            f"{mean['n_kernels']} kernels ({result['gpu']}; {slower or 'none'} more than "
-            f"{_SLOWER - 1:.0%} slower)"
-        )
-    reference = searcher_style(REFERENCE).label
-    return (
-        f" Its latency over {reference}'s at full effort, after as many seconds: "
-        f"{', '.join(told)}."
-    ) + "".join(map(_over_default, fields))
+    for threads in sorted({row["threads"] for row in rows}):
+        sizes = dict.fromkeys(row["size"] for row in rows if row["threads"] == threads)
+        mean, compiled = means[TUNED, threads], means["compiled", threads]
+        about = [listed(sorted(cpus_of(rows))), str(result["trials"]), " and ".join(sizes)]
+        told.append([*about, *_mean_cells(mean), f"{compiled['ratio']:.2f}"])
+    return told
 
 
-def _over_default(result: Mapping[str, Any]) -> str:
-    """Words the flagship over Helion's default at full effort; nothing where that did not run."""
-    told = _at_default(result, FLAGSHIP, AS_LONG)
-    if not told:
-        return ""
-    again = _at_default(on_one_machine(result), AS_LONG)
-    same = f"; of runs that shared machine and GPU {again}" if again else ""
-    return (
-        f" Over {searcher_style(DEFAULT).label}'s, Helion's default, at full effort "
-        f"({result['gpu']}, several hosts): {told}{same}."
-    )
-
-
-def _at_default(result: Mapping[str, Any], *names: str) -> str:
-    tables = field_ratios(result, effort="full", timer=TIMERS[0], reference=DEFAULT)
-    if not tables:
-        return ""
-    latency, seconds = (
-        table[table["scope"] == "geomean"].set_index("searcher")
-        for table in (tables[LATENCY], tables[WALL_CLOCK])
-    )
-    told = [
-        f"{row.estimate:.3f} ({row.low:.3f} to {row.high:.3f}) after "
-        f"{seconds.loc[row.Index, 'estimate']:.2f} of its seconds"
-        for row in latency.loc[list(names)].itertuples()
-    ]
-    kernels = counted(int(latency.loc[AS_LONG, "n_kernels"]), "kernel")
-    return f"{' and '.join(told)} on {kernels}"
-
-
-def _programs(result: Mapping[str, Any]) -> str:
-    means = {
-        (mean["reference"], mean["threads"]): mean
-        for mean in result["means"]
-        if mean["path"] == "best" and mean["group"] == "all"
-    }
-    told = "; ".join(
-        f"{mean['ratio']:.2f} ({mean['low']:.2f} to {mean['high']:.2f}) of tuned TVM's time and "
-        f"{means['compiled', threads]['ratio']:.2f} of torch.compile's on "
-        f"{counted(threads, 'thread')}, {mean['losses']} of {mean['workloads']} workloads slower "
-        "than TVM's"
-        for (reference, threads), mean in means.items()
-        if reference == TUNED
-    )
-    trials = result["trials"]
-    claim = "" if trials >= ENOUGH else ", too few to claim a win over TVM"
-    spent = [row["tuning"]["trials"] for row in result["rows"]]
-    return (
-        "**Programs for CPUs**, found by moves that keep the meaning: the best take "
-        f"{told}; PyTorch's time contains a call from Python. Each of our "
-        f"{len(result['players'])} players measured {trials} programs of a "
-        f"workload beside the expert's one, TVM's MetaSchedule {min(spent)} to {max(spent)}, all "
-        f"that it knows where that is fewer{claim}."
-    )
-
-
-def _longer(result: Mapping[str, Any], longer: Mapping[str, Any]) -> str:
-    """Words the means of more trials that every workload of a size is in; "" if there are none.
-
-    Both results are of one CPU, and no claim is made beyond it.
-    """
-    told = [
-        f"{mean['ratio']:.2f} ({mean['low']:.2f} to {mean['high']:.2f}) of tuned TVM's time on "
-        f"the {mean['of']} workloads of {mean['size']} size on "
-        f"{counted(mean['threads'], 'thread')}, {mean['losses']} of them slower"
+def _longer(result: Mapping[str, Any], longer: Mapping[str, Any]) -> list[list[str]]:
+    """Returns rows on more trials of sizes that every workload is in; both are of one CPU."""
+    cpu = listed(sorted(cpus_of(longer["rows"])))
+    return [
+        [cpu, f"up to {longer['trials']}", mean["size"], *_mean_cells(mean), ""]
         for mean in longer_means(result, longer)
         if mean["workloads"] == mean["of"]
     ]
-    cpu = longer["provenance"]["cpu"]
-    said = f" With up to {longer['trials']} programs each, on one CPU ({cpu}): {'; '.join(told)}."
-    return said if told else ""
 
 
-def _narrow(result: Mapping[str, Any]) -> str:
-    """Words the means on a CPU whose vectors are half as long, of sizes that are complete."""
-    rows = complete(result)["rows"]
-    told = [
-        f"{mean['ratio']:.2f} ({mean['low']:.2f} to {mean['high']:.2f}) of tuned TVM's time on "
-        f"the {mean['workloads']} workloads of {size} size on {counted(mean['threads'], 'thread')}"
-        f", {mean['losses']} of them slower"
-        for size in dict.fromkeys(row["size"] for row in rows)
-        for mean in geomeans([row for row in rows if row["size"] == size], references=(TUNED,))
-        if mean["group"] == "all"
-    ]
-    names = listed(sorted(cpus_of(rows)))
-    return f" On a CPU with AVX2 alone ({names} as LLVM calls it): {'; '.join(told)}."
+def _mean_cells(mean: Mapping[str, Any]) -> list[str]:
+    ratio = f"{mean['ratio']:.2f} ({mean['low']:.2f} to {mean['high']:.2f})"
+    counts = [str(mean[name]) for name in ("threads", "workloads")]
+    return [*counts, ratio, str(mean["losses"] or "none")]
