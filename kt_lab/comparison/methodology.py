@@ -13,7 +13,7 @@ import pandas as pd
 
 from kt_lab.baseline import expected_best
 from kt_lab.errors import UsageError
-from kt_lab.stats.curves import incumbent_curves, step_values
+from kt_lab.stats.curves import judged_curves, step_values
 from kt_lab.stats.intervals import percentile_bounds, resample_means
 from kt_lab.stats.pairs import Bootstrap
 from kt_lab.stats.significance import seed_draws
@@ -62,7 +62,7 @@ def methodology_runs(
     optimum = by_cell(optima, "optimum_us", what="optima")
     known = {cell: part for cell, part in readings.groupby(list(CELL), observed=True)}
     rows = []
-    for cell, table in incumbent_curves(runs).groupby(list(CELL), observed=True, sort=True):
+    for cell, table in judged_curves(runs).groupby(list(CELL), observed=True, sort=True):
         if cell not in known:
             raise UsageError(f"readings must hold every landscape of the runs, got none of {cell}")
         latency = known[cell].groupby("config")["latency_us"].mean()

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.stats.curves import incumbent_curves
+from kt_lab.stats.curves import judged_curves
 from kt_lab.stats.pairs import Bootstrap, ratio_table
-from kt_lab.stats.tables import RUN, by_cell, check_axis, check_judged, single_lanes
+from kt_lab.stats.tables import RUN, by_cell, check_axis, single_lanes
 
 BUDGETS = (25, 50, 100, 200, None)
 Budgets = Sequence[float | None]
@@ -38,8 +38,7 @@ def judged_at(
     if points.size == 0 or not (points > 0).all():
         raise UsageError(f"budgets must be > 0 (None: the end), at least one, got {budgets}")
     points = np.unique(points)  # one that is given twice is no further evidence
-    check_judged(runs)
-    curves = incumbent_curves(runs)
+    curves = judged_curves(runs)
     number = curves.groupby(list(RUN), observed=True, sort=True).ngroup()
     curves, number = curves.iloc[np.argsort(number, kind="stable")], np.sort(number)
     first = np.flatnonzero(np.diff(number, prepend=-1))

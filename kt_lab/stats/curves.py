@@ -8,7 +8,7 @@ import pandas as pd
 
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.stats.intervals import median_interval, quantiles
-from kt_lab.stats.tables import CELL, GROUP, RUN, by_cell, check_axis, check_columns
+from kt_lab.stats.tables import CELL, GROUP, RUN, by_cell, check_axis, check_columns, check_judged
 from kt_lab.trial import CENSORED, OK
 
 _TRIAL = (*RUN, "trial", "config", "first", "repetitions", "status", "latency_us", "judged_us")
@@ -37,6 +37,12 @@ def incumbent_curves(runs: pd.DataFrame) -> pd.DataFrame:
         the searcher did not see).
     """
     return _known(runs)[2].copy(deep=False)  # what is written to is copied then
+
+
+def judged_curves(runs: pd.DataFrame) -> pd.DataFrame:
+    """Returns `incumbent_curves` of runs that were judged; raises UsageError for others."""
+    check_judged(runs)
+    return incumbent_curves(runs)
 
 
 def _known(runs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
@@ -222,9 +228,7 @@ def convergence_bands(
             parts.append(_band(group, x, value, points, scale, kind=band))
     bands = pd.concat(parts, ignore_index=True)
     bands["unit"] = "us" if optima is None else "ratio"
-    for name in ("gpu", "kernel", "workload", "searcher"):
-        bands[name] = bands[name].astype("category")
-    return bands
+    return bands.astype(dict.fromkeys(("gpu", "kernel", "workload", "searcher"), "category"))
 
 
 def _default_grid(table: pd.DataFrame, x: str) -> np.ndarray:

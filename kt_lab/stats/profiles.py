@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.stats.curves import incumbent_curves
+from kt_lab.stats.curves import judged_curves
 from kt_lab.stats.tables import CELL, by_cell, check_columns, single_lanes
 from kt_lab.stats.times import times_to_levels
 
@@ -99,7 +99,7 @@ def runtime_ecdf(
     single_lanes(runs)
     optimum = by_cell(optima, "optimum_us", what="optima")
     slack = 1 + np.asarray(within, dtype=float)
-    times = times_to_levels(incumbent_curves(runs), lambda *c: optimum(*c) * slack, x=x)
+    times = times_to_levels(judged_curves(runs), lambda *c: optimum(*c) * slack, x=x)
     if points is None:
         longest = max(times["total"].max(), 1.0 if x == "spent_trials" else 1e-6)  # 0: none ended
         points = np.geomspace(1.0 if x == "spent_trials" else longest / 1000, longest, 200)

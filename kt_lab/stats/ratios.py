@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.stats.curves import final_latency, incumbent_curves
+from kt_lab.stats.curves import final_latency, judged_curves
 from kt_lab.stats.pairs import Bootstrap, ratio_table
 from kt_lab.stats.tables import UNITS, check_axis, check_judged, single_lanes
 from kt_lab.stats.times import convergence_targets, time_to_target
@@ -121,9 +121,8 @@ def convergence_time_ratios(
         final = final_latency(_comparable(runs))
         targets = convergence_targets(final, reference=reference, within=within)
     else:
-        _comparable(runs)
         targets = optima.assign(target_us=optima["optimum_us"] * (1 + within))
-    times = time_to_target(incumbent_curves(runs), targets, x=x)
+    times = time_to_target(judged_curves(runs), targets, x=x)
     samples = times.assign(
         amount=times["cost"], weight=times["reached"].astype(float), success=times["reached"]
     )

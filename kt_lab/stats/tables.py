@@ -67,6 +67,7 @@ def single_lanes(runs: pd.DataFrame) -> int:
 
 def check_judged(runs: pd.DataFrame) -> None:
     """Raises UsageError for runs that nobody judged, as live ones: all would end alike."""
+    check_columns(runs, ("status", "judged_us"))
     if (runs["status"] == OK).any() and runs["judged_us"].isna().all():
         raise UsageError(
             "compared runs must be judged, which live ones are not, got no judged_us; give "

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.stats.curves import incumbent_curves
+from kt_lab.stats.curves import judged_curves
 from kt_lab.stats.intervals import percentile_bounds, quantiles, resample_means
 from kt_lab.stats.pairs import Bootstrap, ratio_table
 from kt_lab.stats.tables import (
@@ -132,7 +132,7 @@ def running_times(
     """
     bootstrap = Bootstrap(**how)
     optimum = by_cell(optima, "optimum_us", what="optima")
-    curves = incumbent_curves(runs)
+    curves = judged_curves(runs)
     slack = 1 + np.asarray(within, dtype=float)
     tables = []
     for x in axes:

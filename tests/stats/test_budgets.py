@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from kt_lab import stats
+from kt_lab.comparison.methodology import methodology_runs
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.stats.budgets import judged_at
 
@@ -38,16 +39,20 @@ def test_a_budget_that_is_given_twice_is_no_further_evidence(one, join):
 def test_runs_that_nobody_judged_are_refused_and_not_called_equal(one, join):
     runs = join(one([8.0, 4.0]), one([2.0, 1.0], searcher="a"))
     live = runs.assign(judged_us=np.nan)
+    read = runs.drop_duplicates("config").assign(visit=0)
     for compare in (
         lambda: stats.latency_ratios(live, **FEW),
         lambda: stats.convergence_time_ratios(live, **FEW),
         lambda: stats.equivalence(live, "a", "pattern", budgets=(None,)),
         lambda: judged_at(live, (None,)),
+        lambda: stats.running_times(live, OPTIMA, **FEW),
+        lambda: stats.runtime_ecdf(live, OPTIMA),
+        lambda: methodology_runs(live, read, OPTIMA),
     ):
         with pytest.raises(UsageError, match=r"must be judged, .*judged_us=runs\.latency_us\)"):
             compare()
-    read = stats.latency_ratios(live.assign(judged_us=live["latency_us"]), **FEW)
-    assert only(read, searcher="a", scope="geomean").estimate == pytest.approx(0.25)
+    told = stats.latency_ratios(live.assign(judged_us=live["latency_us"]), **FEW)
+    assert only(told, searcher="a", scope="geomean").estimate == pytest.approx(0.25)
     nothing = join(one([None, None]), one([2.0, 1.0], searcher="a"))
     assert np.isinf(judged_at(nothing, (None,)).judged_us).sum() == 1
 
