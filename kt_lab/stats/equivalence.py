@@ -71,12 +71,15 @@ def equivalence(
 
 
 def _pairs(own: pd.DataFrame, other: pd.DataFrame, *, paired: bool) -> list[tuple]:
-    """Returns the logs of both arms per workload, or their differences beside zeros."""
+    """Returns the logs of both arms per workload, or their differences beside zeros.
+
+    Where an arm is infinite in part, nothing is decided, and no difference may hide it.
+    """
     pairs = list(zip(own["log"].map(np.asarray), other["log"].map(np.asarray), strict=True))
-    if not paired:
-        return pairs
-    if own["seed"].tolist() != other["seed"].tolist():
+    if paired and own["seed"].tolist() != other["seed"].tolist():
         raise UsageError("paired runs must have the same seeds, got others; try paired=False")
+    if not paired or any(0 < np.isinf(arm).mean() < 1 for pair in pairs for arm in pair):
+        return pairs
     return [(log_ratio(*pair), np.zeros(len(pair[0]))) for pair in pairs]
 
 

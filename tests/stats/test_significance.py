@@ -162,6 +162,25 @@ def simulated(rng, parts, *, kernels, workloads, seeds, shift=0.0):
     return total + rng.normal(0, parts.seed**0.5, (kernels, workloads, seeds))
 
 
+def test_failures_of_some_seeds_decide_nothing_paired_or_not(one, join):
+    """Both find nothing from the same seed: no difference there, but no equal latency either."""
+    found = (None, 10.01, 9.99, 10.02, 10.0, 9.98)
+    runs = join(
+        *(
+            one([us and us * factor], searcher=name, seed=seed)
+            for name, factor in (("pattern", 1.0), ("a", 1.0001))
+            for seed, us in enumerate(found)
+        )
+    )
+    for paired in (False, True):
+        told = stats.equivalence(runs, "a", "pattern", budgets=(None,), paired=paired).iloc[0]
+        assert told.verdict == "undecided"
+        assert told[["low", "high"]].tolist() == [0.0, np.inf]
+        assert told[["p_faster", "p_slower", "p_difference"]].tolist() == [0.5, 0.5, 1.0]
+    every = stats.equivalence(runs[runs.seed > 0], "a", "pattern", budgets=(None,), paired=True)
+    assert every.verdict.tolist() == ["equivalent"]
+
+
 def test_power_agrees_with_simulation():
     rng, size = np.random.default_rng(0), {"kernels": 6, "workloads": 3, "seeds": 5}
     parts = stats.Components(kernel=4e-5, workload=1e-4, seed=2e-4)
