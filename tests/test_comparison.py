@@ -297,6 +297,12 @@ def test_the_command_reads_a_stored_study(capsys):
     assert "30 seeds or more each" in capsys.readouterr().out
 
 
+def test_the_seeds_that_are_told_are_those_of_the_searcher_with_the_fewest(capsys):
+    words = ["--study", "field_softmax", "tuned_softmax", "--workloads", WORKLOADS[0]]
+    assert main(["compare", *words, "--searchers", "pattern", "pattern_tuned"]) == 0
+    assert "10 seeds or more each" in capsys.readouterr().out
+
+
 def test_studies_with_a_run_in_common_are_not_read_together(capsys):
     words = ["--study", "headline", "headline", "ablations", "--workloads", WORKLOADS[0]]
     assert main(["compare", *words]) == 2

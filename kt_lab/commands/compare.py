@@ -49,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
     runs, given, reference = _stored(args) if args.study else _replayed(args)
     known = {"reference": reference, "landscapes": given}
     table = budget_table(runs, **known)
-    first = table.iloc[0]
+    least = table.loc[table["n_seeds"].idxmin()]
     print(
-        f"{first['n_workloads']} workloads of {first['n_kernels']} kernels, {first['n_seeds']} "
-        f"seeds or more each, {first['lanes']} compile lanes, on "
+        f"{least['n_workloads']} workloads of {least['n_kernels']} kernels, {least['n_seeds']} "
+        f"seeds or more each, {least['lanes']} compile lanes, on "
         f"{', '.join(sorted(runs['gpu'].astype(str).unique()))}\n\n{table_text(table)}"
     )
     if args.figures:
