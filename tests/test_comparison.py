@@ -168,6 +168,9 @@ def test_the_other_tables_have_a_row_per_searcher(runs):
     alone = comparison.power_table(runs[runs.seed == 0])
     assert len(alone) == 1
     assert "needed" not in alone
+    part = runs[(runs.searcher == "pattern") | (runs.workload == WORKLOADS[0])]
+    with pytest.raises(UsageError, match=f"lfbo_pattern lacks some on {WORKLOADS[1]}"):
+        comparison.power_table(part)
 
 
 def test_every_figure_is_saved_with_the_points_that_it_shows(drawings, tmp_path):

@@ -12,7 +12,7 @@ from kt_lab.cells import recorded
 from kt_lab.comparison.methodology import methodology_scores
 from kt_lab.errors import UsageError
 from kt_lab.landscape import Landscape
-from kt_lab.stats.budgets import BUDGETS, Budgets, judged_at
+from kt_lab.stats.budgets import BUDGETS, Budgets, judged_at, workload_logs
 from kt_lab.stats.tables import GROUP, RUN, check_searcher, single_lanes
 from kt_lab.studies import REFERENCE
 
@@ -147,9 +147,8 @@ def _at_budget(
             table.insert(table.columns.get_loc("p_workload"), "rank_biserial",
                          tests["rank_biserial"])  # fmt: skip
     few = {name: value for name, value in how.items() if name != "confidence"}
-    best = stats.probability_best(ended, **few).set_index("searcher")
-    table["probability_best"] = best["probability"]
-    return table.join(own[list(_SHARED)]).reset_index()
+    best = stats.probability_best(ended, **few).set_index("searcher")["probability"]
+    return table.assign(probability_best=best).join(own[list(_SHARED)]).reset_index()
 
 
 def significance_table(
@@ -209,6 +208,7 @@ def power_table(
     """
     _check(runs, reference)
     [(_, ended)] = _ended(runs, (None,), "spent_trials")
+    workload_logs(ended)  # raises where a searcher lacks some workload: that is no lack of seeds
     parts = []
     for name in sorted(set(ended["searcher"].astype(str)) - {reference}):
         facts = {"searcher": name, "reference": reference, "difference": difference}
