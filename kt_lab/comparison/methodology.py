@@ -175,13 +175,16 @@ def methodology_scores(
 
 
 def _complete(scores: pd.DataFrame) -> pd.DataFrame:
-    """Returns means over GPUs, if every searcher has every workload on all: else none compare."""
-    cells = scores.groupby(["workload", "searcher"], observed=True)["gpu"].nunique().unstack()
-    for workload, gpus in cells.iterrows():
+    """Returns means over GPUs, if every seed of a workload ran on all of them: else none compare.
+
+    A seed that lacks a GPU would weigh those that it has more than other seeds do.
+    """
+    cells = scores.groupby(["workload", "searcher", "seed"], observed=True)["gpu"].nunique()
+    for workload, gpus in cells.unstack(["searcher", "seed"]).iterrows():
         if gpus.min() < gpus.max():
             raise UsageError(
-                f"compared searchers must have runs on the same GPUs; {gpus.idxmin()} lacks one "
-                f"of {workload}: run it, or leave one of them out"
+                "compared searchers must have the runs of every seed on the same GPUs; "
+                f"{gpus.idxmin()[0]} lacks one of {workload}: run it, or leave one of them out"
             )
     table = scores.groupby(_KEYS, observed=True)[["score", *_FACTS]].mean().dropna().reset_index()
     if table.empty:

@@ -279,6 +279,13 @@ def test_scores_are_of_the_same_workloads_and_one_run_has_no_spread(one, join):
     twice = pd.concat([readings, readings.assign(gpu="h200")])
     with pytest.raises(UsageError, match="the same GPUs; a lacks one of softmax/a: run it"):
         methodology_scores(both, twice, optima[:1], cutoffs=(0, 1))
+    # Equal runs wherever both ran; of one seed, a has the GPU alone on which scores are high.
+    where = [(s, g, seed) for s in ("pattern", "a") for g in ("h100", "h200") for seed in (0, 1)]
+    where.remove(("a", "h200", 1))
+    some = join(*(one([1.0 if g == "h100" else 3.0], searcher=s, gpu=g, seed=n)
+                  for s, g, n in where))  # fmt: skip
+    with pytest.raises(UsageError, match="every seed on the same GPUs; a lacks one of softmax/a"):
+        methodology_scores(some, twice, optima[:1], cutoffs=(0, 0))
     once = runs[runs["workload"] == "softmax/a"]
     found = methodology_scores(once, readings, optima, cutoffs=(0, 1))
     assert found.estimate.notna().all()
