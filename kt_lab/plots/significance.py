@@ -108,10 +108,11 @@ def _matrices(tests: pd.DataFrame, names: Sequence[str]) -> tuple[np.ndarray, ..
     if tests["unit"].nunique() != 1 or tests.duplicated(["searcher", "reference"]).any():
         raise UsageError("a matrix of tests shows one unit and budget, got several; select one")
     percent, holm, raw = (np.full((len(names), len(names)), np.nan) for _ in range(3))
-    for row in tests.itertuples():
+    # Tables of earlier versions do not tell the inverse.
+    for row in tests.assign(inverse=tests.get("inverse", 1 / tests["ratio"])).itertuples():
         at = names.index(str(row.searcher)), names.index(str(row.reference))
         percent[at] = 100 * (row.ratio - 1)
-        percent[at[::-1]] = 100 * (1 / row.ratio - 1) if row.ratio else np.inf
+        percent[at[::-1]] = 100 * (row.inverse - 1)
         holm[at] = holm[at[::-1]] = row.p_holm
         raw[at] = raw[at[::-1]] = row.p
     return percent, holm, raw

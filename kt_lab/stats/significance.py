@@ -57,8 +57,9 @@ def paired_tests(
         One row per comparison: `unit`, `axis`, `budget` (null: the end), `searcher`, `reference`,
         `lanes`, `n_pairs`, `n_zero` (pairs without a difference), `ratio` (geomean over the
         units), `rank_biserial` (of matched pairs, -1: the searcher is faster in every pair, 1:
-        slower in every one), `p` (two-sided), `smallest_p`, `p_holm` (over the rows of this
-        table). No row when there is one searcher only.
+        slower in every one), `p` (two-sided), `smallest_p`, `inverse` (1 / ratio; infinite, too,
+        where each finds nothing somewhere), `p_holm` (over the rows of this table). No row when
+        there is one searcher only.
 
     Source:
         Wilcoxon 1945; zero differences as Pratt 1959 (ranked, then left out); the distribution
@@ -76,11 +77,13 @@ def paired_tests(
     facts = {"unit": unit, "axis": x, "budget": float(budget or np.nan)}
     for searcher, other in pairs:
         logs = pd.Series(log_ratio(wide[searcher], wide[other]), index=wide.index)
+        both = [logs, -logs]
         if unit == "kernel":
-            logs = logs.groupby(level="kernel").agg(lambda part: mean_log(part.to_numpy()))
+            both = [s.groupby("kernel").agg(lambda part: mean_log(part.to_numpy())) for s in both]
         who = {"searcher": searcher, "reference": other, "lanes": single_lanes(runs)}
         # rounded: sums that differ in their order only are ties
-        rows.append({**facts, **who, **signed_ranks(logs.round(12).to_numpy())})
+        logs, back = (s.round(12).to_numpy() for s in both)
+        rows.append(facts | who | signed_ranks(logs) | {"inverse": np.exp(mean_log(back))})
     return pd.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows]))
 
 
@@ -141,14 +144,11 @@ def probability_best(
     means = np.round(means, 12)  # equal sums in another order are ties
     lowest = means == means.min(axis=1, keepdims=True)
     mean = workload_means(logs).mean()
-    found = pd.DataFrame({"searcher": mean.index.astype(str), "lanes": single_lanes(runs)})
+    about = {"axis": x, "budget": float(budget or np.nan), "searcher": mean.index.astype(str)}
+    found = pd.DataFrame(about | {"lanes": single_lanes(runs)})
     found["probability"] = (lowest / lowest.sum(axis=1, keepdims=True)).mean(axis=0)
     found["ratio"] = np.exp(log_ratio(mean.to_numpy(), np.full(len(mean), mean.min())))
-    for name in ("kernel", "workload"):
-        found[f"n_{name}s"] = logs[name].nunique()
-    found.insert(0, "budget", float(budget or np.nan))
-    found.insert(0, "axis", x)
-    return found
+    return found.assign(n_kernels=logs["kernel"].nunique(), n_workloads=logs["workload"].nunique())
 
 
 def seed_draws(values: pd.DataFrame, column: str) -> dict[str, list[Draw]]:

@@ -120,6 +120,22 @@ def test_failures_lose_and_are_not_dropped(one, join):
     assert (row.estimate, row.low, row.high, row.verdict) == (0, 0, np.inf, "undecided")
 
 
+@pytest.mark.parametrize("unit", ["workload", "kernel"])
+def test_each_of_two_that_fail_somewhere_is_infinitely_slow_whoever_comes_first(unit, one, join):
+    """Not one of them as fast as can be, by the order of their names."""
+    runs = grid(one, join, {("a", "k", "v"): [None], ("pattern", "k", "v"): [2.0],
+                            ("a", "k", "w"): [2.0], ("pattern", "k", "w"): [None]})  # fmt: skip
+    row = stats.paired_tests(runs, reference=None, unit=unit).iloc[0]
+    assert row[["ratio", "inverse"]].tolist() == [np.inf, np.inf]
+    fails = runs[runs["workload"] == "k/v"]
+    row = stats.paired_tests(fails, reference=None, unit=unit).iloc[0]
+    assert row[["ratio", "inverse"]].tolist() == [np.inf, 0.0]
+    works = fails.assign(judged_us=np.where(fails["searcher"] == "a", 8.0, 2.0), status="ok",
+                         latency_us=1.0)  # fmt: skip
+    row = stats.paired_tests(works, reference=None, unit=unit).iloc[0]
+    assert row[["ratio", "inverse"]].tolist() == pytest.approx([4.0, 0.25])
+
+
 def test_the_faster_searcher_is_best_for_sure_and_one_seed_suffices(one, join):
     runs = grid(one, join, {("pattern", "k", "a"): [2.0], ("a", "k", "a"): [1.0]})
     table = stats.probability_best(runs, **FEW).set_index("searcher")
