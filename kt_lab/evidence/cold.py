@@ -253,7 +253,7 @@ def targets(table: pd.DataFrame, *, searcher: str = FLAGSHIP) -> pd.DataFrame:
                 "target": target,
                 "allowed": float(np.exp(np.log(allowed).mean())),
                 "ratio": float(np.exp(np.log(medians).mean())),
-                "p90": float(groups["ratio"].quantile(0.9).max()),
+                "p90": float(groups["ratio"].quantile(0.9).fillna(np.inf).max()),
                 "worst": float(at["ratio"].max()),
                 "met": float((medians <= target).mean()),
                 "reached": float((medians <= allowed).mean()),
@@ -266,14 +266,14 @@ def by_kernel(table: pd.DataFrame, budget: float, *, searcher: str = FLAGSHIP) -
     """Returns how the seeds of a searcher scatter on every kernel.
 
     Returns:
-        By kernel, geomeans over its workloads: p90 and worst of the seeds, over the optimum, and
-        the noise floor.
+        By kernel, geomeans over workloads: p90 and worst of seeds over the optimum, noise floor.
     """
     own = table[(table["searcher"] == searcher) & (table["budget"] == budget)]
-    logs = np.log(own["judged_us"] / own["optimum_us"])
-    groups = logs.groupby([own["kernel"], own["workload"]])
-    floors = np.log(own["noise_floor"]).groupby([own["kernel"], own["workload"]]).first()
-    each = pd.DataFrame({"p90": groups.quantile(0.9), "worst": groups.max(), "floor": floors})
+    own = own.assign(log=np.log(own["judged_us"] / own["optimum_us"]))
+    groups = own.groupby(["kernel", "workload"])
+    p90 = groups["log"].quantile(0.9).fillna(np.inf)  # pandas has no quantile between infinities
+    each = pd.DataFrame({"p90": p90, "worst": groups["log"].max()})
+    each["floor"] = np.log(groups["noise_floor"].first())
     return np.exp(each.groupby(level="kernel").mean())
 
 
