@@ -149,6 +149,11 @@ def test_leaders_hold_the_reference_and_random_search():
     assert comparison.leaders(many, reference=None, most=1) == [best.probability.idxmax()]
 
 
+def test_leaders_stand_once_where_both_axes_hold_the_end(runs):
+    table = comparison.budget_table(runs, (None,), seconds=(0.2, None), **FEW)
+    assert sorted(comparison.leaders(runs, table=table)) == ["lfbo_pattern", "pattern"]
+
+
 def test_significance_covers_both_units_and_all_pairs(runs):
     found = comparison.significance_table(runs, reference=None, budget=25)
     assert found.unit.tolist() == ["kernel", "workload"]

@@ -244,7 +244,8 @@ def leaders(
         [(_, ended)] = _ended(runs, (None,), "spent_trials")
         best = stats.probability_best(ended)
     else:
-        best = table[table["budget"].isna()].rename(columns={"probability_best": "probability"})
+        best = table[table["budget"].isna()].drop_duplicates("searcher")  # of several axes
+        best = best.rename(columns={"probability_best": "probability"})
     if most is None:
         return list(best.sort_values(["ratio", "searcher"])["searcher"].astype(str))
     best = best.sort_values(["probability", "ratio"], ascending=[False, True])
