@@ -161,9 +161,9 @@ def _pooled(table: pd.DataFrame, samples: pd.DataFrame, bootstrap: Bootstrap) ->
 
             draws.setdefault(kernel, []).append(draw)
         cost, reached = resample_means(draws, bootstrap.resamples, bootstrap.rng(searcher)).T
-        with np.errstate(divide="ignore"):
-            spread = percentile_bounds(cost / reached, bootstrap.confidence)
-            total = np.divide(*runs[["amount", "weight"]].sum())
-        bounds = spread if len(runs) > 1 else (np.nan, np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0: free, but nothing reached
+            drawn = np.where(reached > 0, cost / reached, np.inf)
+        total = runs["amount"].sum() / runs["weight"].sum() if runs["weight"].any() else np.inf
+        bounds = percentile_bounds(drawn, bootstrap.confidence) if len(runs) > 1 else (np.nan,) * 2
         pooled.loc[searcher, ["estimate", "low", "high"]] = total, *bounds
     return pooled.assign(scope="pooled")

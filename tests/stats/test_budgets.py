@@ -157,6 +157,21 @@ def test_running_times_count_censored_runs_in_full(one, join):
     assert np.isnan([pooled.low, pooled.high]).all()  # one run tells of no spread
 
 
+def test_runs_that_tried_nothing_never_reach_a_target_however_little_they_cost(one, join):
+    """Seconds that end before a first trial does spend no trial: 0 trials for 0 successes."""
+    idle = [one([None], seed=s, searcher=n).assign(first=False) for n in "ab" for s in (0, 1)]
+    some = join(*idle, one([9.0, 2.0], seed=2))
+    table = stats.running_times(some, OPTIMA, within=(0.05,), **FEW)
+    for scope in ("workload", "geomean", "pooled"):
+        row = only(table, axis="spent_trials", scope=scope, searcher="a")
+        assert row[["estimate", "low", "high"]].tolist() == [np.inf] * 3
+    one_of_three = join(*idle[:2], one([9.0, 2.0], seed=2, searcher="a"))
+    table = stats.running_times(one_of_three, OPTIMA, within=(0.05,), **FEW)
+    for scope in ("workload", "geomean", "pooled"):
+        row = only(table, axis="spent_trials", scope=scope)
+        assert row[["estimate", "low", "high"]].tolist() == [2, 2, np.inf]
+
+
 def test_a_profile_counts_workloads_within_a_factor_of_the_best():
     table = pd.DataFrame(
         [("g", "k", w, s, v) for w, row in {"a": (1, 2), "b": (3, 1), "c": (5, np.inf),
