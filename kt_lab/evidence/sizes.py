@@ -22,6 +22,7 @@ from kt_lab.provenance import provenance
 from kt_lab.runners.replay import judged_us
 from kt_lab.space import ParameterSpace
 from kt_lab.stats.curves import incumbent_curves, step_values
+from kt_lab.stats.intervals import quantiles
 
 CHAINS: dict[str, dict[str, Any]] = {
     "matmul_nested/2048x2048x2048": {
@@ -188,7 +189,7 @@ def table_of(result: Mapping[str, Any]) -> pd.DataFrame:
     for row in result["rows"]:
         told = spaces[row["workload"], row["level"]]
         for budget, ratios in zip(row["budgets"], row["ratios"], strict=True):
-            low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+            low, middle, high = quantiles(ratios, (0.25, 0.5, 0.75))
             numbers = {"budget": budget, "ratio": middle, "low": low, "high": high}
             facts = {"searcher": row["searcher"], "seeds": len(ratios), "gpu": result["gpu"]}
             found.append(told | facts | numbers)

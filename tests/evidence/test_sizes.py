@@ -53,6 +53,17 @@ def test_searches_stay_in_their_space_and_are_judged_against_the_whole(result):
     assert all(inner.contains(c) for c in whole.configs(whole.enumerate()[run["config"]]))
 
 
+def test_runs_without_an_incumbent_are_infinitely_slow_in_the_quartiles():
+    row = {"workload": "a", "level": 0, "searcher": "random", "budgets": [25, 50]}
+    row["ratios"] = [[np.inf] * 4, [1.1, 1.2, np.inf, np.inf, np.inf]]
+    space = {"workload": "a", "level": 0}
+    table = sizes.table_of({"rows": [row], "spaces": [space], "gpu": "h200"})
+    assert table[["low", "ratio", "high"]].to_numpy().tolist() == [
+        [np.inf] * 3,
+        [1.2, *[np.inf] * 2],
+    ]
+
+
 def test_the_figure_has_a_line_for_each_searcher_and_the_report_each_space(result, tmp_path):
     drawing = sizes.figure(result)
     axes = drawing.figure.axes
