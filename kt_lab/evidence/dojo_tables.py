@@ -10,6 +10,7 @@ import pandas as pd
 
 from kt_lab.evidence.geomeans import geomean_interval
 from kt_lab.evidence.resuming import short
+from kt_lab.stats.intervals import quantiles
 
 QUIET = 1.2  # median over least sample, beyond which a visit was disturbed
 AGREE = 1.05  # of least samples of two visits, up to which one confirms the other
@@ -195,8 +196,8 @@ def players_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
             for count in counts:
                 values = [_held(run, count) / min(known) for run in runs] if known else []
                 if values:
-                    low, median, high = np.quantile(values, (0.25, 0.5, 0.75), method="nearest")
-                    numbers = {"median": float(median), "low": float(low), "high": float(high)}
+                    low, median, high = quantiles(values, (0.25, 0.5, 0.75)).tolist()
+                    numbers = {"median": median, "low": low, "high": high}
                     what = {"workload": workload, "player": player, "programs": count}
                     found.append(what | {"seeds": len(runs)} | numbers)
     return pd.DataFrame(found)
@@ -223,5 +224,4 @@ def readings_apart(rows: Sequence[Mapping[str, Any]]) -> float:
 
 def _held(run: Mapping[int, float | None], count: int) -> float:
     """Returns what a run holds after some programs, inf for nothing."""
-    known = [us for n, us in run.items() if n <= count and us is not None]
-    return min(known, default=math.inf)
+    return min((us for n, us in run.items() if n <= count and us is not None), default=math.inf)

@@ -28,6 +28,7 @@ from kt_lab.formats import read_cache, read_t4
 from kt_lab.landscape import Landscape
 from kt_lab.plots.style import searcher_style
 from kt_lab.provenance import provenance
+from kt_lab.stats.intervals import quantiles
 from kt_lab.study import levels
 from kt_lab.trial import OK
 
@@ -80,9 +81,9 @@ def table(result: Mapping[str, Any]) -> pd.DataFrame:
     found = judged(result)
     found["ratio"] = found["judged_us"] / found["optimum_us"]
     groups = found.groupby(["workload", "gpu", "searcher", "budget"], sort=False)
-    quantiles = {"low": 0.25, "median": 0.5, "high": 0.75, "p90": 0.9, "worst": 1.0}
-    rows = groups["ratio"].quantile(list(quantiles.values()), interpolation="nearest").unstack()
-    rows.columns = list(quantiles)
+    asked = {"low": 0.25, "median": 0.5, "high": 0.75, "p90": 0.9, "worst": 1.0}
+    rows = groups["ratio"].apply(lambda r: pd.Series(quantiles(r, [*asked.values()]), [*asked]))
+    rows = rows.unstack()
     rows["close"] = groups["close_s"].apply(lambda s: float(np.isfinite(s).mean()))
     rows["close_s"] = groups["close_s"].median()
     last = found[found["budget"] == found["budget"].max()]

@@ -266,6 +266,15 @@ def test_curves_are_read_at_powers_of_two_and_keep_what_they_have():
     assert math.isinf(table["random", 1])
 
 
+def test_the_middle_of_an_even_number_of_seeds_is_between_the_two():
+    rows = [players_row("random", seed, [us]) for seed, us in enumerate((4.0, 1.0, 2.0, 3.0))]
+    found = players_table(rows).iloc[0]
+    assert found[["low", "median", "high"]].tolist() == [1.75, 2.5, 3.25]
+    assert players_table(rows[1:3])["median"].tolist() == [1.5]
+    found = players_table([*rows[1:3], players_row("random", 9, [None])]).iloc[0]
+    assert found[["low", "median", "high"]].tolist() == [1.5, 2.0, math.inf]
+
+
 def test_the_page_would_tell_ratios_times_and_players():
     rows = [dojo_row("softmax", best=1.0, eager=2.0), dojo_row("multiply", best=2.0, eager=1.0)]
     machine = {"cpu": "a CPU", "cores": 2}
