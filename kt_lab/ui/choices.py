@@ -1,7 +1,6 @@
 """What a panel offers: kernels, workloads, runners, searchers, and what is known of them."""
 
 import importlib.util
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from kt_lab.cells import recorded
 from kt_lab.errors import KtLabError, UnknownName, UsageError
 from kt_lab.journals import journaled
 from kt_lab.landscape import landscapes
+from kt_lab.manifests import read_manifest
 from kt_lab.prior import Prior
 from kt_lab.runners import Runner
 from kt_lab.runners.gpu.facts import gpu_name, gpu_slug, gpu_uuid, read_sensors
@@ -222,11 +222,10 @@ def known(choice: RunnerChoice, workload: Workload, kernel: Kernel) -> Known:
 
 @lru_cache(maxsize=64)
 def _facts(gpu: str) -> dict:
-    """Returns what a recorded GPU told of itself, from any of its landscapes."""
-    path = next((entry.path for entry in landscapes() if entry.gpu == gpu), None)
-    if path is None:
-        return {}
-    return json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["facts"][0]
+    """Returns what a recorded GPU told of itself, from any of its landscapes that does."""
+    paths = (entry.path.with_suffix(".json") for entry in landscapes() if entry.gpu == gpu)
+    told = (read_manifest(path).get("facts") for path in paths)  # none in another tuner's
+    return next((facts[0] for facts in told if facts), {})
 
 
 def _sold_as(gpu: str) -> str:

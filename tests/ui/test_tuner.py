@@ -17,6 +17,8 @@ from kt_lab import get_workload, load_landscape
 from kt_lab.budget import Budget
 from kt_lab.decisions import load_winner, triton_text
 from kt_lab.errors import UnknownName, UsageError
+from kt_lab.formats import read_cache
+from kt_lab.landscape import data_directory
 from kt_lab.runners.gpu import runner as runner_module
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.gpu.runner import GpuRunner
@@ -30,6 +32,7 @@ from kt_lab.ui.choices import Known
 from kt_lab.ui.session import Session
 from kt_lab.ui.shell import Shell
 from kt_lab.workload import Kernel, Workload
+from tests.formats.files import hub, write
 from tests.runners import live_fakes as fakes
 from tests.ui.gated import LONG_S, SPACE, GatedRunner
 
@@ -365,6 +368,19 @@ def test_without_gpu_and_landscape_a_search_is_refused(tmp_path, monkeypatch):
     assert "no GPU and no landscape" in panel.view.badge.value
     with pytest.raises(UsageError, match="a GPU or a landscape"):
         panel.start()
+
+
+def test_another_tuners_landscape_takes_no_gpu_its_name(tmp_path, monkeypatch):
+    shipped = data_directory() / "landscapes" / "softmax"
+    found = read_cache(write(tmp_path / "a.json", hub() | {"device_name": "NVIDIA H200"}))
+    (folder := tmp_path / "landscapes" / "add" / found.gpu).mkdir(parents=True)
+    found.save(folder / "4096x4096.parquet")  # listed first, and tells nothing of its GPU
+    (tmp_path / "landscapes" / "softmax").symlink_to(shipped)
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    choices._facts.cache_clear()
+    panel = TunerPanel("softmax/4096x640", runner="h200", name="foreign")
+    assert "replay of NVIDIA H200" in panel.view.badge.value
+    choices._facts.cache_clear()
 
 
 def test_a_start_empties_the_drawer(gated):
