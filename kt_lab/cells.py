@@ -19,7 +19,7 @@ from kt_lab.search import get_searcher
 from kt_lab.search.base import Searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import Config, History, Measurement, Proposal, Trial
-from kt_lab.tune import interrupted, tune
+from kt_lab.tune import tune_whole
 
 CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
 NOT_REPEATABLE = ("search_s", "elapsed_s")  # measured on the machine that runs the searcher
@@ -135,11 +135,10 @@ def run_cell(
     budget = Budget(trials=cell.trials, seconds=cell.seconds)
     runner = ReplayRunner(landscape, seed=cell.seed, compile_lanes=cell.lanes)
     kind = searcher_kind(cell.algorithm, cell.source)
-    options = dict(cell.options)
     searcher = kind(
-        space or landscape.space, seed=cell.seed, budget=budget, prior=prior, **options
+        space or landscape.space, seed=cell.seed, budget=budget, prior=prior, **dict(cell.options)
     )
-    history = tune(searcher, runner, budget=budget, on_interrupt=interrupted)
+    history = tune_whole(searcher, runner, budget=budget)
     if not history:
         start = Proposal(0, landscape.space.default)
         late = Measurement("timeout", info={"config": landscape.index(start.config)})

@@ -32,7 +32,7 @@ from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
-from kt_lab.tune import interrupted, tune
+from kt_lab.tune import tune_whole
 from kt_lab.workload import Kernel, Workload
 
 BUDGET = Budget(trials=200)
@@ -166,15 +166,14 @@ def _decide(
     searcher, incumbent = "random" if listed else searcher, space.default
     with closing(runner_for(workload, space=space)) as runner:
         found = make_searcher(searcher, space, seed=seed, budget=budget)
-        history = tune(found, runner, budget=budget, on_interrupt=interrupted)
+        history = tune_whole(found, runner, budget=budget)
         read = {c: t.measurement for c, t in history.readings.items()}
         read |= _measured(runner, [c for c in [incumbent] if c not in read])
         apparent = {c: m.latency_us for c, m in read.items()}
         usual = apparent.get(incumbent) or min(apparent.values(), default=1.0)
         rule, launches = spending(usual, len(history))
         known = {"incumbent": incumbent, "apparent_us": apparent, "rule": rule}
-        alike = _launches(read).get
-        guarded = guarded_pick(runner, **known, launch=alike, launches=launches)
+        guarded = guarded_pick(runner, **known, launch=_launches(read).get, launches=launches)
         last, elapsed_s = guarded.confirmation, runner.now
         winner = _winner(runner, history, last, apparent, elapsed_s, searcher, seed)
     for _ in range(1, processes):

@@ -27,7 +27,7 @@ from kt_lab.search import get_searcher, make_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.stats.keyed import CELL, FAILED, crossings, judged_picks, read_costs
 from kt_lab.trial import Config, History
-from kt_lab.tune import interrupted, tune
+from kt_lab.tune import tune_whole
 from kt_lab.workload import Workload
 
 
@@ -170,7 +170,7 @@ def tune_many(
             share = _share(budget, part, k)
             made = {"seed": seed + 1_000_003 * part, "budget": share, **(options or {})}
             own = make_searcher(searcher, space, **made)
-            histories.append(tune(own, runner, budget=share, on_interrupt=interrupted))
+            histories.append(tune_whole(own, runner, budget=share))
             readings = _counted(runner, histories)
             found = _found(readings, values, key, part + 1, objective)
             runner.base = np.fmin.reduce([runner.base, *(readings[c] for c in found[1])])

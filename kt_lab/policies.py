@@ -15,7 +15,7 @@ from kt_lab.search import LEARNERS, make_searcher
 from kt_lab.search.deep_q.policy import Policy, encoder_of
 from kt_lab.search.max_reward import Epsilon
 from kt_lab.trial import CENSORED, OK
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 _FALLING = 0.7  # share of the rounds over which random moves become rare
 
@@ -62,7 +62,7 @@ def train(
             number = (seed * rounds + n) * len(arenas) + k
             searcher = make_searcher(player, space, seed=number, budget=budget, **options | share)
             searcher.learner = learner
-            history = tune(searcher, runner, budget=budget)
+            history = tune_whole(searcher, runner, budget=budget)
             learner = searcher.learner
             curve.append({"round": n, "workload": name, "epsilon": epsilon(n), **_told(history)})
     facts = {

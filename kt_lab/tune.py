@@ -69,8 +69,12 @@ def tune(
     return History(trials)
 
 
-def interrupted() -> None:
-    """Raises KeyboardInterrupt: for `on_interrupt`, where part of a run is worth nothing."""
+def tune_whole(searcher, runner: Runner, **how: Any) -> History:
+    """Runs `tune` where part of a run is worth nothing: Ctrl-C ends what called it, too."""
+    return tune(searcher, runner, on_interrupt=_interrupted, **how)
+
+
+def _interrupted() -> None:
     raise KeyboardInterrupt
 
 
@@ -113,8 +117,7 @@ def _timed(call: Callable, argument: Any, searcher) -> tuple[Any, float]:
         return time.thread_time() + getattr(searcher, "thread_s", 0.0)
 
     began = spent()
-    found = call(argument)
-    return found, spent() - began
+    return call(argument), spent() - began  # in this order
 
 
 def _machine_s(runner: Runner, search_s: float) -> float:

@@ -81,3 +81,11 @@ def test_what_would_train_nothing_is_refused_before_anything_is_measured():
     spaces = [ScheduleSpace(program), ScheduleSpace(program, encoder="structure")]
     with pytest.raises(UsageError, match=r"encoded alike, got .*'structure', 27"):
         train({str(i): (s, Queued(never)) for i, s in enumerate(spaces)}, **how)
+
+
+def test_a_training_that_is_interrupted_ends():
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train({"w": (Words(), Queued(interrupted))}, rounds=2, programs=2, seed=0)

@@ -1,15 +1,17 @@
 """The loop, on a landscape whose every number is known."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import kt_lab.evidence
 from kt_lab.budget import Budget
 from kt_lab.errors import UnrecordedConfig, UsageError
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import Proposal
-from kt_lab.tune import tune
+from kt_lab.tune import tune, tune_whole
 from tests.runners.tables import SPACE, config, make_landscape
 
 
@@ -170,3 +172,20 @@ def test_what_is_asked_must_be_proposals(found):
     with pytest.raises(UsageError, match=r"ask must return a list of Proposal, as self.propose"):
         tune(searcher, ReplayRunner(make_landscape(), seed=0), budget=Budget(trials=4))
     assert searcher.closed
+
+
+def test_where_part_of_a_run_is_worth_nothing_an_interrupt_ends_the_caller_too():
+    class Interrupted(ReplayRunner):
+        def next(self):
+            raise KeyboardInterrupt
+
+    searcher = Script(0)
+    with pytest.raises(KeyboardInterrupt):
+        tune_whole(searcher, Interrupted(make_landscape(), seed=0), budget=Budget(trials=4))
+    assert searcher.closed
+
+
+def test_no_evidence_takes_part_of_a_run_for_a_run():
+    pieces = Path(kt_lab.evidence.__file__).parent.glob("*.py")
+    found = {p.stem for p in pieces if "import tune\n" in p.read_text(encoding="utf-8")}
+    assert found == {"interrupting"}  # what is asked there is what an interrupt leaves

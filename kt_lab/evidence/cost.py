@@ -13,7 +13,7 @@ from kt_lab.provenance import provenance
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
 from kt_lab.studies import GPU, WORKLOADS
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 _WHOLE = Budget(trials=100_000)  # no limit: every run goes on until its searcher is done
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -58,7 +58,7 @@ def _once(name: str, workload: str, *, seed: int) -> tuple[float, int]:
     """Returns a whole run's CPU seconds of the searcher, and its trials."""
     landscape = load_landscape(workload, gpu=GPU)
     searcher = make_searcher(name, landscape.space, seed=seed)
-    history = tune(searcher, ReplayRunner(landscape, seed=seed), budget=_WHOLE)
+    history = tune_whole(searcher, ReplayRunner(landscape, seed=seed), budget=_WHOLE)
     return history[-1].search_s, history.trials_spent
 
 

@@ -12,7 +12,7 @@ from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import Config, History
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for workload in args.workloads:
         with GpuRunner(workload) as runner:
             searcher = make_searcher("random", runner.space, seed=1)
-            history = tune(searcher, runner, budget=Budget(trials=args.trials))
+            history = tune_whole(searcher, runner, budget=Budget(trials=args.trials))
             pairs = twins(history)
             rows.append({"workload": workload, "pairs": len(pairs)} | _duels(runner, pairs, args))
             facts = runner.facts

@@ -28,7 +28,7 @@ from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.space import Choice, Integer, ParameterSpace
 from kt_lab.stats.significance import holm
 from kt_lab.trial import Config, Proposal
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 from kt_lab.workload import Kernel, Workload
 
 # fault -> statuses that say it; anything else would be a wrong account of what happened
@@ -142,7 +142,7 @@ def _storm(runner: GpuRunner, faults: list[str], times: int) -> dict[str, Any]:
     order = np.random.default_rng(0).permutation(len(configs)).tolist()
     script = healthy + [configs[i] for i in order]  # healthy first: limits follow what was seen
     began = time.perf_counter()
-    history = tune(Scripted(script), runner, budget=Budget(trials=len(script)))
+    history = tune_whole(Scripted(script), runner, budget=Budget(trials=len(script)))
     statuses: dict[str, Counter] = defaultdict(Counter)
     errors: dict[str, str] = {}
     for trial in history:

@@ -14,7 +14,7 @@ from kt_lab.runners.racing import Racer, ReplayRacer
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import Config, Proposal
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 RULES = ("confirmation", "one pass", "one reading")
 FINALISTS = 8
@@ -96,7 +96,7 @@ def _search(landscape: Landscape, seed: int) -> tuple[dict, dict, list[int]]:
     """Returns readings of the finalists, best first, and of the default; the unread visits."""
     runner = ReplayRunner(landscape, seed=seed)
     searcher = make_searcher("random", landscape.space, seed=seed)
-    readings = tune(searcher, runner, budget=Budget(trials=TRIALS)).readings
+    readings = tune_whole(searcher, runner, budget=Budget(trials=TRIALS)).readings
     default = landscape.space.default
     runner.submit([Proposal(TRIALS, default)])
     default_us = runner.next()[1].latency_us

@@ -28,7 +28,7 @@ from kt_lab.evidence.resuming import Rows
 from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.facts import gpu_name
 from kt_lab.search import make_searcher
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 __all__ = ["HELIONS", "OURS", "REFERENCE", "add_arguments", "report", "run"]
 
@@ -179,7 +179,7 @@ class _Lab(HelionLab):
             algorithm, self.space.space, seed=key["seed"], prior=self.prior(), **options
         )
         budget = self._budget(name, other)
-        history = tune(searcher, PooledRunner(self.pool, self.space), budget=budget)
+        history = tune_whole(searcher, PooledRunner(self.pool, self.space), budget=budget)
         told = [self.told(trial) for trial in history]
         cut = name != AS_LONG and self.pool.now >= self._args.most_s
         return told, None if cut else self.chosen(told)

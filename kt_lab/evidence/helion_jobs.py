@@ -25,7 +25,7 @@ from kt_lab.runners.gpu.facts import read_sensors
 from kt_lab.runners.workers import usable_cores
 from kt_lab.search import make_searcher
 from kt_lab.trial import History
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 # -- Helion tunes its kernel ----------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ def helion_on_ours(task: dict[str, Any]) -> dict[str, Any]:
         searcher = make_searcher(
             "helion_lfbo_tree", runner.space, seed=task["seed"], effort=task["effort"]
         )
-        history = tune(searcher, runner, budget=Budget(trials=task["trials"]))
+        history = tune_whole(searcher, runner, budget=Budget(trials=task["trials"]))
         startup_s, tuning_s = runner.startup_s, runner.now
     return _searched(history) | {
         "config": dict(history.incumbent.config),
@@ -178,7 +178,7 @@ def ours_on_helion(task: dict[str, Any]) -> dict[str, Any]:
             searcher = make_searcher(
                 task["searcher"], space.space, seed=task["seed"], **task.get("options", {})
             )
-            history = tune(searcher, runner, budget=Budget(trials=task["trials"]))
+            history = tune_whole(searcher, runner, budget=Budget(trials=task["trials"]))
         finally:
             runner.close()
         config = dict(space.helion(history.incumbent.config))

@@ -27,7 +27,7 @@ from kt_lab.runners.lent import LentRunner
 from kt_lab.search import make_searcher
 from kt_lab.store.tables import write_table
 from kt_lab.transfer import earlier_path
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 from kt_lab.workload import Kernel, Workload
 
 AXIS = 16  # a shorter extent is a count of heads or a filter's width, not a size
@@ -145,7 +145,7 @@ class _Bench:
             )
         space, budget = self._runner.space, Budget(trials=args.trials)
         searcher = make_searcher(args.searcher, space, seed=0, budget=budget)
-        history = tune(searcher, LentRunner(self._runner), budget=budget)
+        history = tune_whole(searcher, LentRunner(self._runner), budget=budget)
         at = {config: place for place, config in enumerate(space.configs(space.enumerate()))}
         facts = self._runner.facts | {"driver": self._runner.sensors[-1]["driver"]}
         return {

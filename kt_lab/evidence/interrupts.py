@@ -18,7 +18,7 @@ from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import History
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 _PACE_S = 0.001  # of a replayed measurement, so that most moments fall into one
 _COUNTS = ("interrupts", "kills", "finished", "journaled", "lost", "doubled", "cut_off")
@@ -74,7 +74,7 @@ def _row(args, name: str, lanes: int, times: int, *, seed: int) -> dict[str, Any
     budget = Budget(trials=args.trials)
     runner = partial(_replay, args.workload, lanes, args.seed)
     searcher = partial(_searcher, args.workload, name, args.seed, budget)
-    alone = tune(searcher(), runner(), budget=budget)
+    alone = tune_whole(searcher(), runner(), budget=budget)
     with tempfile.TemporaryDirectory() as folder:
         found = interrupt_and_resume(
             runner,

@@ -29,7 +29,7 @@ from kt_lab.evidence.resuming import Rows
 from kt_lab.provenance import provenance
 from kt_lab.search import make_searcher
 from kt_lab.trial import OK, Trial
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 __all__ = ["add_arguments", "report", "run"]
 
@@ -147,7 +147,8 @@ class _Lab(HelionLab):
             **(args.options if kind in ("options", "long") else {}),
         )
         runner = PooledRunner(self.pool, self.space, most_s=_DRAW_S if drawn else None)
-        history = tune(searcher, runner, budget=budget, on_trial=budget.note if paired else None)
+        note = budget.note if paired else None
+        history = tune_whole(searcher, runner, budget=budget, on_trial=note)
         told = [self.told(trial) for trial in history]
         self.pool.settle()  # or the end would be chosen beside what is still compiled
         row = as_row(told, **limits, choose=self.chosen)

@@ -15,7 +15,7 @@ from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import History
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def _pair(landscape: Landscape, name: str, seed: int, trials: int) -> dict[str, 
     live, live_s, lane_s, lanes = _live(landscape, name, seed, budget)
     _, again_s, _, _ = _live(landscape, name, seed, budget)
     replay = ReplayRunner(landscape, seed=seed, compile_lanes=lanes)
-    replayed = tune(make_searcher(name, landscape.space, seed=seed), replay, budget=budget)
+    replayed = tune_whole(make_searcher(name, landscape.space, seed=seed), replay, budget=budget)
     judged = landscape.latency_us
     ours, theirs = (_final_us(h, judged) for h in (live, replayed))
     return {
@@ -90,7 +90,7 @@ def _live(
         GpuRunner(landscape.workload, cache=cache) as runner,
     ):
         lanes, startup_s = runner.lanes, runner.startup_s
-        live = tune(make_searcher(name, runner.space, seed=seed), runner, budget=budget)
+        live = tune_whole(make_searcher(name, runner.space, seed=seed), runner, budget=budget)
         return live, live[-1].machine_s - startup_s, runner.tally.timing_busy_s, lanes
 
 

@@ -8,7 +8,7 @@ from kt_lab.budget import Budget
 from kt_lab.provenance import provenance
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x16x7168x8192", "int4_gemm/1x2048x2048x2048")
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             GpuRunner(workload, cache=cache, protocol=args.protocol) as runner,
         ):
             searcher = make_searcher("random", runner.space, seed=0)
-            history = tune(searcher, runner, budget=Budget(trials=args.trials))
+            history = tune_whole(searcher, runner, budget=Budget(trials=args.trials))
             rows.append({"workload": workload} | breakdown(runner, trials=history.trials_spent))
             rows[-1]["failures"] = sum(t.status != "ok" for t in history)
             facts = runner.facts

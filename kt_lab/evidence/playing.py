@@ -20,7 +20,7 @@ from kt_lab.provenance import provenance
 from kt_lab.runners.c import CRunner, Protocol
 from kt_lab.search import get_searcher, make_searcher
 from kt_lab.trial import OK, Config, History, Measurement, Proposal, Trial
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 from kt_lab.workload import Workload
 
 EXPERT = "expert"
@@ -131,7 +131,7 @@ def play(
     more = options or {}
     searcher = make_searcher(name, field.space, seed=seed, budget=limit, prior=prior, **more)
     runner = Impatient(field.runner, cutoff_us)
-    return tune(searcher, runner, budget=limit, on_trial=on_trial)
+    return tune_whole(searcher, runner, budget=limit, on_trial=on_trial)
 
 
 def runs(players: Sequence[str], seeds: int) -> Iterator[tuple[str, int]]:

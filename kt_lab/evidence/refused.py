@@ -33,7 +33,7 @@ from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search import make_searcher
 from kt_lab.search.scout import ScoutSearch
 from kt_lab.study import levels
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 SHARES = (0.3, 0.7)
 """Of all configs, how many fail."""
@@ -135,7 +135,7 @@ def searched(
         searcher = make_searcher(
             WHOLE if variant else name, landscape.space, seed=seed, budget=limit
         )
-        history = list(tune(searcher, runner, budget=limit))
+        history = list(tune_whole(searcher, runner, budget=limit))
     best, at = None, []
     for trial in history:
         if trial.latency_us and (best is None or trial.latency_us < best.latency_us):

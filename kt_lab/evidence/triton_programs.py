@@ -34,7 +34,7 @@ from kt_lab.runners.gpu.protocols import FLUSH_BYTES, captured, get_protocol
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.trial import Config
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 from kt_lab.workload import Workload
 
 TORCH = ("eager", "compiled", "autotuned")
@@ -100,7 +100,7 @@ def tuned(workload: Workload, args: argparse.Namespace) -> dict[str, Any]:
     with GpuRunner(shape, kernel=kernel, device=args.device, protocol=args.protocol) as runner:
         searcher = make_searcher(args.searcher, runner.space, seed=args.seed)
         budget = Budget(trials=args.trials, seconds=runner.now + args.seconds)
-        history = tune(searcher, runner, budget=budget)
+        history = tune_whole(searcher, runner, budget=budget)
     best = history.incumbent
     return {
         "best": dict(best.config) if best else None,

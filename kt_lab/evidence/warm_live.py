@@ -29,7 +29,7 @@ from kt_lab.runners.lent import LentRunner
 from kt_lab.search import make_searcher
 from kt_lab.transfer import prior_named
 from kt_lab.trial import Config, History
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 from kt_lab.workload import Workload
 
 COLD = "nothing"
@@ -117,7 +117,7 @@ def _searched(runner: GpuRunner, args, mode: str, seed: int, trials: int) -> His
     budget = Budget(trials=trials)
     prior = prior_named(mode, runner.workload, gpu=args.gpu)
     searcher = make_searcher(args.searcher, runner.space, seed=seed, budget=budget, prior=prior)
-    return tune(searcher, LentRunner(runner), budget=budget)
+    return tune_whole(searcher, LentRunner(runner), budget=budget)
 
 
 def _kept(history: History, evaluations: int, runner: GpuRunner) -> Config:

@@ -32,7 +32,7 @@ from kt_lab.provenance import provenance
 from kt_lab.search import make_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
-from kt_lab.tune import tune
+from kt_lab.tune import tune_whole
 
 KINDS = ("mild", "steep")
 """Further parameters as hints are; and with them three sizes, wrong ones of which cost much."""
@@ -135,7 +135,7 @@ def searched(
             **variant.options,
         )
         runner = WideRunner(world, lanes=lanes, seed=seed)
-        history = tune(searcher, runner, budget=Budget(trials))
+        history = tune_whole(searcher, runner, budget=Budget(trials))
     best, at = math.inf, []
     for trial in history:
         if trial.latency_us is not None and trial.latency_us < best:

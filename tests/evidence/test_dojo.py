@@ -22,12 +22,13 @@ from kt_lab.evidence.dojo_tables import (
     settled,
 )
 from kt_lab.evidence.dojo_words import dojo_block
-from kt_lab.evidence.playing import open_field, play, short_game, sized
+from kt_lab.evidence.playing import Field, open_field, play, short_game, sized
 from kt_lab.evidence.resuming import Rows
 from kt_lab.evidence.tvm import summary
 from kt_lab.programs.operators import operators
+from kt_lab.programs.space import ScheduleSpace
 from kt_lab.runners.c import CRunner, Protocol
-from kt_lab.trial import Measurement
+from kt_lab.trial import Config, Measurement
 from tests.dojo_rows import dojo_row, players_row
 
 
@@ -373,3 +374,14 @@ def test_a_player_that_nobody_knows_is_told_before_anything_is_measured(monkeypa
     monkeypatch.setattr("kt_lab.evidence.playing.CRunner", None)  # would be called first
     with pytest.raises(UnknownName, match="got 'anealing'; did you mean 'annealing'"):
         short_game("row_sum/512x1024", ["annealing", "expert+anealing"], budget=8)
+
+
+def test_an_interrupted_player_ends_the_game(monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with CRunner(sized("multiply", "tiny")) as runner:
+        field = Field(runner, ScheduleSpace(runner.start), Config(schedule=""), 1.0)
+        monkeypatch.setattr(CRunner, "next", interrupted)
+        with pytest.raises(KeyboardInterrupt):  # else the next player would begin
+            play("random", field, budget=4, seed=0)

@@ -98,7 +98,7 @@ def searched():
         found = []
         with pytest.MonkeyPatch.context() as patch:
             kept = lambda *a, **k: found.append(tune(*a, **k)) or found[-1]  # noqa: E731
-            patch.setattr(widened, "tune", kept)
+            patch.setattr(widened, "tune_whole", kept)
             if brief:
                 patch.setattr(epochs, "_LEAST", 20)
                 patch.setattr(epochs, "_IDLE", 8)
