@@ -31,7 +31,7 @@ def _stored_dojo():
 
 SMALL = {
     "00_start_here.ipynb": (
-        {"SEARCHERS": "pattern,lfbo_pattern", "SEEDS": 2, "TRIALS": 40},
+        {"SEARCHERS": "pattern, lfbo_pattern", "SEEDS": 2, "TRIALS": 40},
         ["start_here"],
     ),
     "01_kernel_and_space.ipynb": (
@@ -39,11 +39,11 @@ SMALL = {
         ["kernel_marginals"],
     ),
     "02_record_landscape.ipynb": (
-        {"WORKLOADS": "softmax/4096x640,matmul/4096x4096x4096", "LIMIT": 20},
+        {"WORKLOADS": "softmax/4096x640, matmul/4096x4096x4096", "LIMIT": 20},
         [],
     ),
     "03_landscape_atlas.ipynb": (
-        {"SEARCHER": "random", "TRIALS": 40, "KERNELS": "softmax", "GPUS": "h200"},
+        {"SEARCHER": "random", "TRIALS": 40, "KERNELS": " softmax", "GPUS": "h200 "},
         [
             f"atlas_{name}"
             for name in (
@@ -91,7 +91,7 @@ SMALL = {
         ["own_ratios", "own_convergence"],
     ),
     "07_moe_fp8_study.ipynb": (
-        {"SHAPES": "moe_weights_atomic/1x8192x5120", "REPEATS": 5},
+        {"SHAPES": "moe_weights_atomic/1x8192x5120 ", "REPEATS": 5},
         [
             f"moe_{name}"
             for name in (
@@ -110,7 +110,7 @@ SMALL = {
     ),
     "08_program_dojo.ipynb": (
         {"WORKLOAD": "multiply/65536", "UNSEEN": "multiply/65536", "BUDGET": 4}
-        | {"PLAYERS": "random,expert,expert+annealing"},
+        | {"PLAYERS": "random, expert, expert+annealing"},
         ["dojo_game", "dojo_training", "dojo_transfer", *_stored_dojo()],
     ),
     "09_transfer_and_warm_start.ipynb": (
@@ -118,16 +118,16 @@ SMALL = {
         ["warm_one", "warm_all"],
     ),
     "10_paper_figures.ipynb": (
-        {"STUDY": "headline", "ONLY": "ratios,quality_vs_time,table_scores", "WORKERS": 1},
+        {"STUDY": "headline", "ONLY": "ratios, quality_vs_time, table_scores", "WORKERS": 1},
         ["ratios", "quality_vs_time"],
     ),
     "11_scale_out.ipynb": (
-        {"WORKLOADS": "softmax/4096x640", "SEARCHERS": "random", "SEEDS": 3, "TRIALS": 20}
+        {"WORKLOADS": " softmax/4096x640", "SEARCHERS": "random ", "SEEDS": 3, "TRIALS": 20}
         | {"DASHBOARD": False, "WORKERS": 1},
         ["scale_out"],
     ),
     "12_size_of_space.ipynb": (
-        {"SEARCHERS": "random,pattern", "SEEDS": 1, "TRIALS": 25},
+        {"SEARCHERS": "random, pattern", "SEEDS": 1, "TRIALS": 25},
         ["sizes"],
     ),
     "13_how_scout_searches.ipynb": ({"TRIALS": 12}, ["scout_ablation", "scout_options"]),
