@@ -25,7 +25,6 @@ def agreement(landscape: Landscape, sessions: pd.DataFrame) -> pd.DataFrame:
         the recording's pick costs there).
     """
     rows = []
-    visits = [landscape.medians_us(v) for v in range(2)]
     for name, offset in log_offsets(landscape, sessions).items():
         both = np.flatnonzero(np.isfinite(offset))
         recorded = landscape.latency_us[both]
@@ -41,7 +40,7 @@ def agreement(landscape: Landscape, sessions: pd.DataFrame) -> pd.DataFrame:
                 "spearman": _rank(
                     landscape.latency_us[even], np.exp(offset[even]) * landscape.latency_us[even]
                 ),
-                "visits_spearman": _rank(*(visit[even] for visit in visits)),
+                "visits_spearman": _rank(*(landscape.medians_us(v)[even] for v in range(2))),
                 "offset": float(np.exp(np.median(offset[both]))),
                 "spread": float(high - low) / 2,
                 "optimum_ratio": float(again[np.argmin(recorded)] / again.min()),

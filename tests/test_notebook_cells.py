@@ -1,0 +1,69 @@
+"""Cells of notebooks, run one by one: on another tuner's landscape, and in another order."""
+
+import json
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from kt_lab.cells import recorded
+from kt_lab.formats import read_cache
+from tests.formats.files import hub, write
+
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+
+
+def run_cells(name, *told, **given):
+    """Runs the code cells that hold one of the texts, in their order; returns their names."""
+    cells = json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    names = dict(given)
+    for source in sources:
+        if any(text in source for text in told):
+            exec(source, names)
+    return names
+
+
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """The hub's landscape in a folder of recorded data of its own."""
+    found = read_cache(write(tmp_path / "a.json", hub()))
+    (folder := tmp_path / "landscapes" / found.kernel / found.gpu).mkdir(parents=True)
+    found.save(folder / "4096x4096.parquet")
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    recorded.cache_clear()
+    yield found
+    recorded.cache_clear()
+
+
+def test_a_search_is_told_step_by_step_where_the_first_reading_failed(imported):
+    of = {"WORKLOAD": imported.workload, "GPU": imported.gpu, "TRIALS": 6, "LANES": 16}
+    shown = []
+    for seed in range(20):
+        told = run_cells("13_how_scout_searches.ipynb", "import", "run_cell(", **of, SEED=seed)
+        shown.append(told["shown"])
+    failed = [s for s in shown if s["latency_us"].isna().iloc[0]]
+    assert failed
+    for table in failed:
+        assert table["incumbent"].isna().iloc[0]
+        assert table["incumbent"].notna().iloc[-1]
+
+
+def test_a_landscape_of_one_visit_and_without_a_timer_is_told(imported):
+    of = {"recorded": imported, "OUTPUT": "recorded"}
+    told = run_cells("02_record_landscape.ipynb", "import pandas", "timer floor", "again =", **of)
+    assert told["facts"]["timer floor (µs)"] != told["facts"]["timer floor (µs)"]  # not a number
+    assert told["told"].empty
+
+
+def test_a_figure_tells_the_search_that_it_draws_whatever_the_parameters_were(tmp_path):
+    matplotlib.use("agg")
+    of = {"WORKLOAD": "softmax/4096x640", "RUNNER": "h200", "SEARCHER": "pattern", "TRIALS": 9}
+    name, of = "04_tune_live.ipynb", of | {"OUTPUT": str(tmp_path)}
+    told = run_cells(name, "import pandas", "where = ", "panel.start()", **of)
+    told["panel"].choose("softmax/65536x512", searcher="random", trials=5)
+    told["panel"].start()
+    told = run_cells(name, "panel.save", "progress_figure(", **told)
+    said = told["drawing"].caption
+    assert said.startswith("Incumbent on softmax/65536x512: random, replay of NVIDIA H200, 5 t")
+    assert told["points"]["spent_trials"].max() == 5
