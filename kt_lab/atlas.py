@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab import plots
-from kt_lab.errors import UnknownName
+from kt_lab.errors import UnknownName, require_known
 from kt_lab.landscape import Landscape, landscapes
 from kt_lab.plots.ablation import caption_ablation, plot_ablation
 from kt_lab.plots.atlas import (
@@ -39,12 +39,14 @@ def open_kernel(kernel: str, *, gpus: Sequence[str] = ()) -> list[Landscape]:
         gpus: Short names of the GPUs that count; none: all.
 
     Raises:
-        UnknownName: Nothing is recorded of this kernel on these GPUs.
+        UnknownName: Nothing is recorded on such a GPU, or of this kernel there.
     """
+    require_known("recorded GPU", gpus, [e.gpu for e in landscapes()])
     entries = [e for e in landscapes() if not gpus or e.gpu in gpus]
     found = [Landscape.load(e.path) for e in entries if e.kernel == kernel]
     if not found:
-        raise UnknownName("recorded kernel", kernel, sorted({e.kernel for e in entries}))
+        on = f" on {' and '.join(gpus)}" if gpus else ""
+        raise UnknownName(f"recorded kernel{on}", kernel, sorted({e.kernel for e in entries}))
     return found
 
 

@@ -15,6 +15,7 @@ from kt_lab.plots.atlas import (
     set_log_axis,
     sources,
 )
+from kt_lab.plots.captions import ends
 from kt_lab.plots.style import INK, QUIET, SMALL, new_figure
 from kt_lab.stats.tables import check_columns
 
@@ -63,7 +64,7 @@ def caption_ablation(paths: pd.DataFrame) -> str:
         return said + " No step between two measured configs is known."
     first = told.loc[told["gain"].idxmax()]
     return (
-        f"{said} In all {whole.min():.2f} to {whole.max():.2f} times; the largest single step is "
+        f"{said} In all {ends(whole, '.2f')} times; the largest single step is "
         f"{first['changed']} with {first['gain']:.2f} times. The order matters where parameters "
         "interact: another order would share the gain out otherwise."
     )

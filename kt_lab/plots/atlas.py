@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from kt_lab.plots.captions import counted, listed
+from kt_lab.plots.captions import counted, ends, listed
 from kt_lab.plots.scales import log_ticks, set_ratio_axis
 from kt_lab.plots.slices import ink_on
 from kt_lab.plots.style import INK, QUIET, SMALL, is_narrow, legend_above, new_figure
@@ -117,7 +117,7 @@ def caption_tails(tails: pd.DataFrame) -> str:
     return (
         "Share of all configs, failures included, whose latency is within a factor of the best, "
         f"for {sources(tails)}, a line per workload{each}. Within 5 % "
-        f"of the optimum are {near.min():.2%} to {near.max():.2%} of the configs."
+        f"of the optimum are {ends(near, '.2%')} of the configs."
     )
 
 

@@ -27,6 +27,11 @@ def spread(low: float, high: float, noun: str) -> str:
     )
 
 
+def ends(values: pd.Series, form: str) -> str:
+    """Returns "0.22 to 0.54", the least and the greatest; where they print alike, "0.39"."""
+    return " to ".join(dict.fromkeys(f"{v:{form}}" for v in (values.min(), values.max())))
+
+
 def evidence(table: pd.DataFrame, *, budget: str = "") -> str:
     """Returns the sentence of what a table of ratios or bands rests on.
 

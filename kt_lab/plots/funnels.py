@@ -15,6 +15,7 @@ from kt_lab.plots.atlas import (
     short,
     sources,
 )
+from kt_lab.plots.captions import ends
 from kt_lab.plots.scales import ratio_limits, set_ratio_axis
 from kt_lab.plots.style import INK, SMALL, legend_above, new_figure
 from kt_lab.stats.atlas import NEAR
@@ -57,14 +58,12 @@ def plot_local_optima(optima: pd.DataFrame, counts: pd.DataFrame) -> Figure:
 
 def caption_local_optima(optima: pd.DataFrame, counts: pd.DataFrame) -> str:
     """Returns the caption of `plot_local_optima`, from its data."""
-    few, many = counts["count"].min(), counts["count"].max()
     return (
         "Configs that no change of one parameter by one step improves, as latency over the "
-        f"optimum, for {sources(optima)}: {few:,.0f} to {many:,.0f} "
-        "a landscape; the dot is their median. To the right, how many there are and the share "
-        f"that lies more than {NEAR - 1:.0%} above the best (outside the band), "
-        f"{counts['bad'].min():.0%} to {counts['bad'].max():.0%}: a descent that ends there has "
-        "failed."
+        f"optimum, for {sources(optima)}: {ends(counts['count'], ',.0f')} a landscape; the dot is "
+        "their median. To the right, how many there are and the share that lies more than "
+        f"{NEAR - 1:.0%} above the best (outside the band), {ends(counts['bad'], '.0%')}: a "
+        "descent that ends there has failed."
     )
 
 
@@ -116,6 +115,6 @@ def caption_fitness_distance(distances: pd.DataFrame, summary: pd.DataFrame) -> 
     return (
         f"Every measured config of {sources(distances)}: its latency over the optimum against "
         "its distance from the best config; in numbers the rank correlation of the two, "
-        f"{ranks.min():.2f} to {ranks.max():.2f}. Near 1, going downhill leads to the optimum; "
+        f"{ends(ranks, '.2f')}. Near 1, going downhill leads to the optimum; "
         "near 0, distance tells nothing."
     )

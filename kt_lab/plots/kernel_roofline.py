@@ -78,7 +78,8 @@ def plot_kernel_roofline(points: pd.DataFrame) -> Figure:
 def caption_kernel_roofline(points: pd.DataFrame) -> str:
     """Returns the caption of `plot_kernel_roofline`, from its data."""
     best = points[points["label"].astype(str) == "best"]
-    low, high = best.loc[best["share"].idxmin()], best.loc[best["share"].idxmax()]
+    rows = [best.loc[at] for at in (best["share"].idxmin(), best["share"].idxmax())]
+    told = [f"{r['share']:.0%} ({short(str(r['workload']))} on {r['gpu']})" for r in rows]
     peak = (
         "the tensor throughput of its data sheet"
         if points["peak_flops_per_s"].notna().any()
@@ -86,11 +87,9 @@ def caption_kernel_roofline(points: pd.DataFrame) -> str:
     )
     return (
         f"{sources(points)} under the roof of each GPU: the copy bandwidth measured in the same "
-        f"recording and {peak}. The best configs reach {low['share']:.0%} "
-        f"({short(str(low['workload']))} on {low['gpu']}) to {high['share']:.0%} "
-        f"({short(str(high['workload']))} on {high['gpu']}) of it. Each byte is counted once, at "
-        "a copy's speed: what mostly reads or stays in the cache may pass the roof, and short "
-        "workloads pay for the launch."
+        f"recording and {peak}. The best configs reach {' to '.join(dict.fromkeys(told))} of it. "
+        "Each byte is counted once, at a copy's speed: what mostly reads or stays in the cache "
+        "may pass the roof, and short workloads pay for the launch."
     )
 
 

@@ -202,7 +202,7 @@ def test_a_waterfall_tells_the_gain_of_each_step_and_starts_where_the_default_fa
     assert len({p.get_facecolor() for p in bars}) == 2, "a loss does not look like a gain"
     told = caption_ablation(path)
     assert "D: x -> y with 2.50 times" in told
-    assert "2.00 to 2.00" in told
+    assert "In all 2.00 times" in told
 
 
 def test_the_roofline_of_a_kernel_tells_best_default_and_vendor(drawn):
@@ -218,9 +218,11 @@ def test_the_roofline_of_a_kernel_tells_best_default_and_vendor(drawn):
         plot_kernel_roofline(blind.assign(share=np.nan))
 
 
-def test_one_landscape_alone_can_be_drawn(found):
+def test_one_landscape_alone_can_be_drawn_and_its_caption_tells_no_span(found):
     for draw, _ in FIGURES.values():
-        draw(found[:1], width="column").figure.draw_without_rendering()
+        drawing = draw(found[:1], width="column")
+        drawing.figure.draw_without_rendering()
+        assert not re.search(r"(\S*\d\S*( \(.*?\))?) to \1", drawing.caption)
 
 
 def test_only_what_is_recorded_can_be_opened():
@@ -228,6 +230,10 @@ def test_only_what_is_recorded_can_be_opened():
     assert {x.kernel for x in figures.open_kernel(name, gpus=["h200"])} == {name}
     with pytest.raises(UnknownName, match="nothing_of_this_name"):
         figures.open_kernel("nothing_of_this_name")
+    with pytest.raises(UnknownName, match=r"recorded GPU .* got 'h300'; did you mean"):
+        figures.open_kernel(name, gpus=["h300"])
+    with pytest.raises(UnknownName, match=r"recorded kernel on h100 .* got 'attention'"):
+        figures.open_kernel("attention", gpus=["h100"])
     with pytest.raises(UsageError, match="at least one row"):
         plot_tails(pd.DataFrame(columns=["workload", "gpu", "ratio", "share"]))
 
