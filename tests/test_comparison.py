@@ -137,6 +137,26 @@ def test_words_hold_every_budget_and_the_best_on_top(table):
     assert "p over kernels" not in text
 
 
+def test_of_single_runs_nothing_is_said_of_being_best(runs):
+    single = runs[(runs.seed == 0) & (runs.workload == WORKLOADS[0])]
+    shown = comparison.display_table(comparison.budget_table(single, (25,), seconds=(), **FEW))
+    assert (shown["25 trials", "P(best)"] == "").all()
+    assert not shown["25 trials", "latency / optimum [95%]"].str.contains(r"\[").any()
+
+
+def test_the_curve_of_one_trial_can_be_seen(runs):
+    first = runs[(runs.trial == 0) & (runs.seed == 0) & (runs.workload == WORKLOADS[0])]
+    (ax,) = comparison.incumbent_figure(first).figure.axes
+    marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
+    assert len(marks) == first.searcher.nunique()
+    assert not any(line.get_clip_on() for line in marks)  # they lie on the edge
+
+
+def test_where_nothing_was_measured_that_is_said():
+    with pytest.raises(UsageError, match="must hold at least one row, got 0"):
+        comparison.incumbent_figure(pd.DataFrame())
+
+
 def test_leaders_hold_the_reference_and_random_search():
     many = make_runs(searchers=("pattern", "lfbo_pattern", "tpe", "random"), kernels=2, seeds=3)
     best = stats.probability_best(many).set_index("searcher").astype({"probability": float})

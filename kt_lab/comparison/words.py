@@ -37,7 +37,8 @@ def display_table(table: pd.DataFrame) -> pd.DataFrame:
         words[name] = _ranges(rows, "ratio", "ratio_low", "ratio_high")
         for unit in ("workload", "kernel"):
             words[f"p over {unit}s (Holm)"] = rows[f"p_{unit}"].map("{:.2g}".format, "ignore")
-        words["P(best)"] = rows["probability_best"].map("{:.2f}".format)
+        best = rows["probability_best"].map("{:.2f}".format)
+        words["P(best)"] = best.where(rows["low"].notna(), "")  # of single runs: not known
         shown |= {(when, measure): column for measure, column in words.items()}
     found = pd.DataFrame(shown).fillna("").astype(str)
     return found.rename(index=lambda name: plots.searcher_style(name).label)

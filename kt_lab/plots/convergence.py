@@ -161,9 +161,10 @@ def _band(ax: Axes, band: pd.DataFrame, name: str) -> None:
     ax.fill_between(x, low, top, step="post", color=look.color, alpha=0.16, linewidth=0, zorder=2)
     style = {"color": look.color, "drawstyle": "steps-post", "zorder": 3}
     ax.plot(x[: last + 1], median[: last + 1], linestyle=look.dash, **style)
-    if last < len(x) - 1:
+    if last < max(len(x) - 1, 1):  # a run of one trial is a marker at the edge
         ax.plot(x[last:], median[last:], linewidth=0.6, alpha=0.7, **style)
-        ax.plot(x[last], median[last], look.marker, color=look.color, markersize=4, zorder=4)
+        mark = {"color": look.color, "markersize": 4, "zorder": 4, "clip_on": len(x) > 1}
+        ax.plot(x[last], median[last], look.marker, **mark)
 
 
 def _level(given: Levels, workload: str) -> float | None:

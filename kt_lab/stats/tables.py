@@ -25,14 +25,14 @@ UNITS = {"spent_trials": "trials", "machine_s": "s", "elapsed_s": "s"}
 
 def check_columns(table: pd.DataFrame, columns: Iterable[str], *, what: str = "runs") -> None:
     """Raises UsageError unless the table holds every column and at least one row."""
+    if table.empty:
+        raise UsageError(f"the table of {what} must hold at least one row, got 0; measure more")
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise UsageError(
             f"the table of {what} must hold the columns {', '.join(columns)}; it lacks "
             f"{', '.join(missing)} and holds {', '.join(map(str, table.columns))}"
         )
-    if table.empty:
-        raise UsageError(f"the table of {what} must hold at least one row, got 0")
 
 
 def check_axis(x: str) -> str:
