@@ -105,7 +105,7 @@ def chosen(choices: Sequence[RunnerChoice], wanted: str) -> RunnerChoice:
             recorded GPU.
 
     Raises:
-        UsageError: It is a live one, and this machine has no GPU.
+        UsageError: It is a live one, and this machine has no GPU; or nothing is recorded.
         UnknownName: None fits.
     """
     for choice in choices:
@@ -119,6 +119,11 @@ def chosen(choices: Sequence[RunnerChoice], wanted: str) -> RunnerChoice:
         raise UsageError(
             f"a live search needs a GPU, got {wanted!r} but this machine has no GPU "
             f"(see kt-lab doctor); replays: {replays}"
+        )
+    if not choices:
+        raise UsageError(
+            f"a replay needs a recorded workload, got {wanted!r} for one that nobody recorded; "
+            "kt-lab list landscapes tells those that are"
         )
     raise UnknownName("runner", wanted, [choice.label for choice in choices])
 

@@ -10,6 +10,7 @@ import ipywidgets as w
 from kt_lab.budget import Budget
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.kernels import workload_of_shape
+from kt_lab.landscape import landscapes
 from kt_lab.search import get_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.ui.choices import RunnerChoice, Search, chosen, runner_choices, searcher_names
@@ -106,7 +107,8 @@ class TunerChoice:
 
         Raises:
             UnknownName: There is no such workload, runner, searcher, option or parameter.
-            UsageError: A value is outside its range, or the kernel has other extents.
+            UsageError: A value is outside its range, the kernel has other extents, or nobody
+                registered it or recorded the workload.
         """
         if workload is not None:
             self._turn_to(workload)
@@ -169,6 +171,11 @@ class TunerChoice:
         """Chooses a workload; one of another shape is offered from now on."""
         kernel = key.partition("/")[0]
         shipped = [each.key for known in self._kernels.values() for each in known.workloads]
+        if kernel not in self._kernels and key in {each.workload for each in landscapes()}:
+            raise UsageError(
+                f"a tuner panel tunes registered kernels, or those that it is given, got {key} of "
+                "another; ComparePanel and LandscapePanel replay any landscape"
+            )
         if kernel not in self._kernels:
             raise UnknownName("workload", key, shipped)
         found = workload_of_shape(key, self._kernels[kernel])

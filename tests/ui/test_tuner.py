@@ -372,7 +372,8 @@ def test_without_gpu_and_landscape_a_search_is_refused(tmp_path, monkeypatch):
 
 def test_another_tuners_landscape_takes_no_gpu_its_name(tmp_path, monkeypatch):
     shipped = data_directory() / "landscapes" / "softmax"
-    found = read_cache(write(tmp_path / "a.json", hub() | {"device_name": "NVIDIA H200"}))
+    named = {"device_name": "NVIDIA H200", "kernel_name": "add"}
+    found = read_cache(write(tmp_path / "a.json", hub() | named))
     (folder := tmp_path / "landscapes" / "add" / found.gpu).mkdir(parents=True)
     found.save(folder / "4096x4096.parquet")  # listed first, and tells nothing of its GPU
     (tmp_path / "landscapes" / "softmax").symlink_to(shipped)
@@ -380,6 +381,8 @@ def test_another_tuners_landscape_takes_no_gpu_its_name(tmp_path, monkeypatch):
     choices._facts.cache_clear()
     panel = TunerPanel("softmax/4096x640", runner="h200", name="foreign")
     assert "replay of NVIDIA H200" in panel.view.badge.value
+    with pytest.raises(UsageError, match=r"of another; ComparePanel and LandscapePanel replay"):
+        panel.choose("add/4096x4096")
     choices._facts.cache_clear()
 
 
@@ -560,6 +563,8 @@ def test_an_unrecorded_shape_is_not_replayed_and_other_extents_are_refused():
     panel = TunerPanel("softmax/1000x777")
     assert panel.workload.options[-1] == panel.workload.value == "softmax/1000x777"
     assert panel.runner.options == ()
+    with pytest.raises(UsageError, match=r"got 'h200' for one that nobody recorded; kt-lab list"):
+        panel.choose(runner="h200")
     panel.view.buttons["start"].click()
     assert "choose a recorded workload" in panel.view.status.value
     panel.shape.value = "1, 2, 3"
