@@ -8,6 +8,7 @@ import pytest
 
 from kt_lab.cells import recorded
 from kt_lab.formats import read_cache
+from kt_lab.ui.landscape_figure import roofline_figure
 from tests.formats.files import hub, write
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
@@ -54,6 +55,11 @@ def test_a_landscape_of_one_visit_and_without_a_timer_is_told(imported):
     told = run_cells("02_record_landscape.ipynb", "import pandas", "timer floor", "again =", **of)
     assert told["facts"]["timer floor (µs)"] != told["facts"]["timer floor (µs)"]  # not a number
     assert told["told"].empty
+
+
+def test_a_roofline_of_unknown_bytes_says_so(imported):
+    caption = roofline_figure(imported, {"optimum": imported.best}).caption
+    assert caption.endswith("Share of the bytes floor: not known.")
 
 
 def test_a_figure_tells_the_search_that_it_draws_whatever_the_parameters_were(tmp_path):

@@ -84,7 +84,8 @@ def open_field(runner: CRunner, *, threads: int) -> Field:
     if found.status != OK:
         raise UsageError(
             f"the expert pass must be right, got {found.status} of {runner.workload.key} on "
-            f"{threads} threads: {found.error}"
+            f"{threads} threads: {found.error}; where that is a timeout, end what else keeps the "
+            "machine busy, or give a larger timeout_s"
         )
     longest = max(_LONGEST, len(parse_schedule(expert["schedule"])) + _MORE)
     space = ScheduleSpace(runner.start, longest=longest)

@@ -82,7 +82,8 @@ def _draw_shares(ax: Axes, points: pd.DataFrame) -> Axes:
 def caption_roofline(points: pd.DataFrame) -> str:
     """Returns the caption of `plot_roofline`, from its data."""
     first = points.iloc[0]
-    shares = [f"{p.label} {p.bytes_share:.0%}" for p in points.itertuples()]
+    known = points[points["bytes_share"].notna()]  # another tuner's landscape tells no bytes
+    shares = [f"{p.label} {p.bytes_share:.0%}" for p in known.itertuples()] or ["not known"]
     flops = [f"{p.label} {p.flops_share:.1%}" for p in points.itertuples()]
     roof = f"{first['workload']} on {first['gpu']} under the roof of the measured copy speed"
     if np.isnan(first["peak_flops_per_s"]) or not first["intensity"] > 0:
