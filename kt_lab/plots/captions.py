@@ -107,9 +107,11 @@ def limits(*, kernels: int, workloads: int, comparisons: int) -> str:
         comparisons: For how many the p-values are corrected, together.
     """
     few, least = min(1.0, 2.0 ** (1 - kernels)), min(1.0, 2.0 ** (1 - workloads))
+    # in simulations 95 % intervals cover 85 % over three kernels and 92 % over six
+    narrow = ", and intervals are too narrow for kernels at large" if kernels < 6 else ""
     return (
         f"Kernels are the unit of evidence: with {counted(kernels, 'kernel')} no p-value over "
-        f"kernels can be below {few:.2g}. Those over {counted(workloads, 'workload')} describe "
+        f"kernels can be below {few:.2g}{narrow}. Those over {counted(workloads, 'workload')} describe "
         f"these workloads only; none can be below {least:.2g}, nor below "
         f"{min(1.0, least * comparisons):.2g} after Holm's correction for "
         f"{counted(comparisons, 'comparison')}."

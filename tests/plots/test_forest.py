@@ -219,6 +219,9 @@ def test_few_kernels_are_told_what_they_cannot_show():
     said = limits(kernels=2, workloads=9, comparisons=29)
     assert "with 2 kernels no p-value over kernels can be below 0.5" in said
     assert "below 0.0039, nor below 0.11 after Holm's correction for 29 comparisons" in said
+    narrow = "intervals are too narrow for kernels at large"
+    assert narrow in said
+    assert narrow not in limits(kernels=6, workloads=9, comparisons=29)
 
 
 def test_these_figures_change_nothing_global(ratios, tests):

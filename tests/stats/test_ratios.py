@@ -7,6 +7,7 @@ import pytest
 from kt_lab import stats
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.evidence.geomeans import geomean_interval
+from kt_lab.stats.intervals import percentile_interval, resample_means
 
 MEASURES = (stats.latency_ratios, stats.wall_clock_ratios, stats.convergence_time_ratios)
 FEW = {"resamples": 300}
@@ -236,3 +237,26 @@ def test_a_run_that_found_nothing_reaches_no_target_not_even_an_infinite_one(one
     told = times.set_index("searcher")
     assert told["reached"].to_dict() == {"pattern": True, "lost": False}
     assert told.loc["pattern", "time"] == 2
+
+
+def kernel_draws(kernels, rng):
+    """Log ratios of searches whose truth over kernels at large is 0, as `resample_means` asks."""
+
+    def drawn(values):
+        return lambda n, rng: rng.choice(values, (n, len(values))).mean(axis=1)
+
+    found = {}
+    for kernel in range(kernels):
+        middles = rng.normal(0, 0.02) + rng.normal(0, 0.01, 3)
+        found[str(kernel)] = [drawn(rng.normal(middle, 0.03, 10)) for middle in middles]
+    return found
+
+
+@pytest.mark.parametrize(("kernels", "least", "most"), [(2, 0.6, 0.85), (8, 0.9, 0.99)])
+def test_intervals_cover_kernels_at_large_only_where_they_are_many(kernels, least, most):
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(300):
+        means = resample_means(kernel_draws(kernels, rng), 300, rng)
+        low, high = percentile_interval(means, 0.95)
+        covered += low <= 1 <= high
+    assert least < covered / 300 < most
