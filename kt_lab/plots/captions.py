@@ -111,8 +111,8 @@ def limits(*, kernels: int, workloads: int, comparisons: int) -> str:
     narrow = ", and intervals are too narrow for kernels at large" if kernels < 6 else ""
     return (
         f"Kernels are the unit of evidence: with {counted(kernels, 'kernel')} no p-value over "
-        f"kernels can be below {few:.2g}{narrow}. Those over {counted(workloads, 'workload')} describe "
-        f"these workloads only; none can be below {least:.2g}, nor below "
+        f"kernels can be below {few:.2g}{narrow}. Those over {counted(workloads, 'workload')} "
+        f"describe these workloads only; none can be below {least:.2g}, nor below "
         f"{min(1.0, least * comparisons):.2g} after Holm's correction for "
         f"{counted(comparisons, 'comparison')}."
     )
