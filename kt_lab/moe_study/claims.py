@@ -110,7 +110,7 @@ def _beside(kernel: str) -> Callable[[_Study], _Told]:
     def measure(study: _Study) -> _Told:
         rows = study.pull[study.pull["kernel"] == kernel].dropna(subset="published_speedup")
         if rows.empty:
-            return "one launch of the pair alone: see the table", OPEN
+            return f"no published shape of {kernel} is recorded", OPEN
         told = ", ".join(
             f"{r.workload}: {r.speedup:.2f} ({r.published_speedup:.2f} published)"
             for r in rows.itertuples()
@@ -131,7 +131,8 @@ def _of_pair(study: _Study, family: str) -> tuple[pd.DataFrame, str]:
 
 
 def _changes(rows: pd.DataFrame) -> str:
-    return ", ".join(f"{r.workload} {1 / r.speedup - 1:+.1%}" for r in rows.itertuples())
+    told = ", ".join(f"{r.workload} {1 / r.speedup - 1:+.1%}" for r in rows.itertuples())
+    return told or "not recorded"
 
 
 def _deepseek(study: _Study) -> _Told:
@@ -143,19 +144,21 @@ def _deepseek(study: _Study) -> _Told:
     slower = every["high"] < 1 / (1 + LOSS)
     alike = 1 / every["speedup"] - 1 >= 0.15 / _FACTOR
     verdict = _sized(slower.any(), (slower & alike).any())
-    return told + _changes(reduction), _halved(study, verdict)
+    return told + _changes(reduction), _halved(study, every, verdict)
 
 
-def _halved(study: _Study, verdict: str) -> str:
-    """Returns a verdict on the pair, with what is missing."""
+def _halved(study: _Study, rows: pd.DataFrame, verdict: str) -> str:
+    """Returns a verdict on the pair by some rows, with what is missing; without rows, none."""
+    if rows.empty:
+        return OPEN
     return verdict if (study.pull["kernel"] == speedups.PAIR).any() else verdict + HALF
 
 
 def _sixteen_b(study: _Study) -> _Told:
     rows, which = _of_pair(study, "16B")
     faster, less = (rows["low"] > 1).all(), 1 - 1 / rows["speedup"]
-    verdict = _sized(len(rows) > 0 and faster, less.between(0.056, 0.115).all())
-    return f"{which}: {_changes(rows)}", _halved(study, verdict)
+    verdict = _sized(faster, less.between(0.056, 0.115).all())
+    return f"{which}: {_changes(rows)}", _halved(study, rows, verdict)
 
 
 def _eight_configs(study: _Study) -> _Told:
@@ -164,11 +167,8 @@ def _eight_configs(study: _Study) -> _Told:
     if rows.empty:
         return "no such list was tuned", OPEN
     worst, gain = rows["naive_worst"].max(), rows["naive_true_gain"].max()
-    told = (
-        f"{len(rows)} launches: worst true loss {worst:.1%}, largest gain "
-        f"{gain:.1%}, each shape tuned by itself"
-    )
-    return told, _halved(study, _sized(worst > LOSS, worst >= 0.18 / _FACTOR))
+    told = f"{len(rows)} launches, each by itself: worst loss {worst:.1%}, largest gain {gain:.1%}"
+    return told, _halved(study, rows, _sized(worst > LOSS, worst >= 0.18 / _FACTOR))
 
 
 def _groups(study: _Study) -> _Told:
@@ -216,6 +216,8 @@ def _tile(study: _Study) -> _Told:
 def _duplicates(study: _Study) -> _Told:
     counts = same_launch.distinct_counts(study.found)
     counts = counts[counts["configs"] > 3].drop_duplicates(["kernel", "configs"])
+    if counts.empty:
+        return "no list of so many configs is recorded", OPEN
     wanted = [
         _OTHERWISE.get((r.kernel, r.configs), _PROGRAMS.get(r.configs))
         for r in counts.itertuples()

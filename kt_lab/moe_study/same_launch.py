@@ -23,7 +23,7 @@ def distinct_counts(found: Sequence[Landscape]) -> pd.DataFrame:
             at = positions(x, name)
             launches = len({x.launches[i] for i in at})
             rows.append({**about(x), "list": name, "configs": len(at), "launches": launches})
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=[*_ABOUT, "list", "configs", "launches"])
     table = table[table["list"] != WIDE]
     grouped = table.groupby(["kernel", "list"], sort=False)
     return grouped.agg(

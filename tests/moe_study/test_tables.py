@@ -317,6 +317,19 @@ def test_every_claim_gets_a_verdict_and_what_is_missing_is_told(exact, turned, r
     assert table["verdict"].str.endswith(claims.HALF).any()
 
 
+def test_what_no_landscape_tells_of_is_neither_confirmed_nor_denied(exact, result):
+    """Without a DeepSeek shape, or a list of configs, there is nothing to hold a claim against."""
+    for shapes in ("16640x8192x1x1x1", "none at all"):
+        some = [x for x in exact if x.workload.endswith(shapes)]
+        verdicts = claims.claims(some, result).set_index("source")["verdict"]
+        assert set(verdicts[["#4024, text", "#4024, table"]]) == {claims.OPEN}
+        assert (verdicts["counted"] == claims.OPEN) == (not some)
+    assert same_launch.distinct_counts([]).empty
+    told = claims.claims(some or exact[-1:], result).set_index("published")["measured"]
+    reduction = next(claim for claim in told.index if claim.startswith("reduction"))
+    assert told[reduction] == "no published shape of moe_weights_reduction is recorded"
+
+
 def test_speedups_are_alike_by_what_they_gain(exact, result):
     def verdict(speedup, published):
         pull = pd.DataFrame({
