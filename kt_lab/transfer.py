@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab.errors import UnknownName, UsageError
+from kt_lab.errors import UnknownName, UsageError, whole
 from kt_lab.kernels import get_kernel, workload_of_shape
 from kt_lab.landscape import (
     Landscape,
@@ -163,11 +163,9 @@ def nearest(
 def _octaves(one: str, other: str) -> float:
     """Returns how far the shapes of two keys are apart; infinitely where nobody knows."""
     mine, its = _SHAPED.fullmatch(one), _SHAPED.fullmatch(other)
-    if not (mine and its and mine[1] == its[1]):
+    if not (mine and its and mine[1] == its[1] and mine[2].count("x") == its[2].count("x")):
         return math.inf
-    extents = [list(map(int, each[2].split("x"))) for each in (mine, its)]
-    if len(extents[0]) != len(extents[1]):
-        return math.inf
+    extents = [map(int, each[2].split("x")) for each in (mine, its)]
     return sum(abs(math.log2(m / n)) for m, n in zip(*extents, strict=True))
 
 
@@ -219,12 +217,12 @@ def nearby_prior(workload: Workload | str, *, gpu: str, count: int = NEAREST) ->
         gpu: Name of the GPU.
         count: Runs, at most.
     """
-    if count < 0:
-        raise UsageError(f"a prior takes runs nearby, count >= 0, got count={count}")
+    count = whole("count", count, low=0)
     workload, gpu = _named(workload, gpu)
     runs = earlier_runs(workload.kernel, gpu)
-    runs.pop(workload, None)  # an earlier run of the target is resumed, not believed
-    found = nearest(workload, runs, count=count)
+    # An earlier run of the target, whoever's shape and of whatever dtype, is not believed.
+    others = {other: read for other, read in runs.items() if other.key != workload.key}
+    found = nearest(workload, others, count=count)
     sources = {(other.key, gpu): read for other, read in found.items()}
     return run_prior(sources, workload=workload.key, gpu=gpu)
 

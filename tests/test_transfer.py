@@ -1,6 +1,7 @@
 """Priors from recorded landscapes: whose they are, and never the target's own."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -127,8 +128,19 @@ def test_a_gpu_and_a_shape_are_known_by_any_of_their_names(spelt):
     workload = kernels.workload_of_shape("softmax/1000x777")
     assert known_prior(workload.key, gpu=spelt) == known_prior(workload, gpu="h200")
     assert nearby_prior(workload.key, gpu=spelt) == nearby_prior(workload, gpu="h200")
-    with pytest.raises(UsageError, match="count >= 0, got count=-1"):
+    with pytest.raises(UsageError, match="count must be a whole number >= 0, got count=-1"):
         nearby_prior(workload, gpu=spelt, count=-1)
+
+
+@pytest.mark.parametrize("about", [{"source": "a model"}, {"dtype": "float32"}])
+def test_a_shape_of_ones_own_that_a_stored_run_was_at_begins_with_the_others(about):
+    """It was refused, with the advice to leave out what the caller had not put in."""
+    at = "softmax/2048x640"  # next to a recorded shape
+    own = replace(kernels.workload_of_shape(at), **about)
+    assert at in {key for key, _ in sources(nearby_prior("softmax/2048x320", gpu="h200"))}
+    prior = nearby_prior(own, gpu="h200")
+    assert len(sources(prior)) == NEAREST
+    assert prior == nearby_prior(at, gpu="h200")
 
 
 def test_the_targets_own_recording_is_never_among_what_is_known(target):
