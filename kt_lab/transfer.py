@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UnknownName, UsageError, whole
@@ -105,9 +104,9 @@ def _recorded(sources: Sequence[Landscape], *, workload: str, gpu: str) -> Prior
     return Prior(prior.readings, f"recorded landscapes: {told}" if told else "")
 
 
-def _read(landscape: Landscape) -> Iterable[tuple[Config, float | None]]:
-    latencies = [None if np.isnan(us) else us for us in landscape.latency_us.tolist()]
-    return zip(landscape.space.configs(landscape.space.enumerate()), latencies, strict=True)
+def _read(landscape: Landscape) -> Iterable[tuple[Config, float]]:
+    configs = landscape.space.configs(landscape.space.enumerate())
+    return zip(configs, landscape.latency_us.tolist(), strict=True)
 
 
 def run_prior(
@@ -119,8 +118,8 @@ def run_prior(
     """Returns the readings of earlier runs: at other shapes, on other GPUs, of like kernels.
 
     Args:
-        runs: (workload's key, GPU) -> configs with their latencies in microseconds, None for a
-            failure, in the order of the run: `((t.config, t.latency_us) for t in history)`.
+        runs: (workload's key, GPU) -> configs with their latencies in microseconds, None or NaN
+            for a failure, in the order of the run: `((t.config, t.latency_us) for t in history)`.
         workload: Key of what will be searched.
         gpu: On which GPU.
 
@@ -137,11 +136,12 @@ def run_prior(
                 f"a prior must not hold runs of what is searched, got {workload} on {gpu}; leave "
                 "it out, or resume that run"
             )
-        last = sorted(dict(read).items(), key=lambda item: (item[1] is None, item[1] or 0.0))
+        told = {config: None if us is None or math.isnan(us) else us for config, us in read}
+        last = sorted(told.items(), key=lambda item: (item[1] is None, item[1] or 0.0))
         apart = _octaves(workload, source[0])
         readings += [PriorReading(config, us, *source, apart) for config, us in last]
-    told = ", ".join(f"{w} on {g}" for w, g in runs)
-    return Prior(tuple(readings), f"runs: {told}" if told else "")
+    named = ", ".join(f"{w} on {g}" for w, g in runs)
+    return Prior(tuple(readings), f"runs: {named}" if named else "")
 
 
 def nearest(

@@ -83,6 +83,14 @@ def test_an_earlier_run_tells_the_last_reading_of_each_config_the_fastest_first(
     assert sources(prior) == {("rope/other", "h200")}
 
 
+def test_a_failure_that_a_table_tells_as_nan_is_a_failure():
+    """Its config was tried as one that worked, and the readings around it were out of order."""
+    a, b, c = (Config(X=x) for x in range(3))
+    read = [(a, 3.0), (b, math.nan), (c, 2.0)]
+    prior = run_prior({("rope/other", "h200"): read}, workload="rope/mine", gpu="h200")
+    assert [(r.config, r.latency_us) for r in prior.readings] == [(c, 2.0), (a, 3.0), (b, None)]
+
+
 def test_a_run_of_the_target_itself_is_refused():
     with pytest.raises(UsageError, match="rope/mine on h200; leave it out"):
         run_prior({("rope/mine", "h200"): [(Config(X=1), 1.0)]}, workload="rope/mine", gpu="h200")
