@@ -25,7 +25,7 @@ from kt_lab.kernels import get_kernel
 from kt_lab.kernels.moe_spaces import PUBLISHED, space_for
 from kt_lab.keys import Dispatch, Key
 from kt_lab.live import winner_of
-from kt_lab.many import tune_many
+from kt_lab.many import every_extent, tune_many
 from kt_lab.provenance import kernel_source
 from kt_lab.runners.gpu.facts import gpu_arch, gpu_name, gpu_slug, read_sensors, triton_version
 from kt_lab.runners.gpu.runner import GpuRunner
@@ -108,7 +108,7 @@ def tune_guarded(
         searcher: Registered name of the searcher, for spaces that the budget cannot exhaust.
         budget: Of each search.
         seed: Its seed.
-        key: Of the table; None: every extent and the dtype.
+        key: Of the table; None: the dtype and every extent that all the workloads have.
         processes: In how many processes a pick must beat the incumbent, >= 1.
         runner_for: Called with workload and space=: `GpuRunner`, or `recorded_gpu.replayed`.
         spaces: Called as `gated_space` is; for kernels of one's own.
@@ -120,7 +120,7 @@ def tune_guarded(
             f"{', '.join(sorted(kernels)) or 'none'}, processes={processes}"
         )
     arch = (gpu_arch() or "") if arch is None else arch
-    key = key or Key((*workloads[0].extents, "dtype"))
+    key = key or every_extent([workload.extents for workload in workloads])
     given = {w: s for w in workloads if (s := spaces(w, arch=arch, name=name)).size > 1}
     _ = [key(workload, gpu=arch) for workload in workloads]  # refuses before anything is measured
     how = {"searcher": searcher, "budget": budget, "seed": seed}
@@ -299,8 +299,7 @@ def stored_dispatch(
         kernel = get_kernel(kernel) if isinstance(kernel, str) else kernel
     known = () if isinstance(kernel, str) else kernel.workloads
     shapes = [each.extents for each in (*found, *known)]
-    extents = [n for n in shapes[0] if all(n in s for s in shapes)] if shapes else []
-    return Dispatch.of_winners(key or Key((*extents, "dtype")), found)
+    return Dispatch.of_winners(key or every_extent(shapes), found)
 
 
 _BOUND = ("kernel_source", "gpu", "arch", "triton", "driver")

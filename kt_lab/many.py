@@ -150,7 +150,7 @@ def tune_many(
         budget: Trials (a proposal on all workloads is one) and seconds of all searches together.
             Work comes in batches of 16 proposals, and one that ends too late does not count.
         seed: Fixes the searches.
-        key: Workloads that share its value share a config; None: every extent and the dtype.
+        key: Workloads that share its value share a config; None: as `every_extent` has it.
         runner_for: Opens the runner of a workload: `GpuRunner`, which goes on with the others
             (its `turn_to`), or what replays its landscape.
         space_of: The space of a workload; None: that of the registered kernel.
@@ -161,7 +161,7 @@ def tune_many(
     space_of = space_of or (lambda w: get_kernel(w.kernel).space(w))
     spaces = [space_of(workload) for workload in workloads]
     space = space or joint_space(spaces)
-    key = key or Key((*workloads[0].extents, "dtype"))
+    key = key or every_extent([workload.extents for workload in workloads])
     values = [key(workload) for workload in workloads]
     histories: list[History] = []
     runner = JointRunner(workloads, spaces=spaces, runner_for=runner_for, objective=objective)
@@ -177,6 +177,11 @@ def tune_many(
         return ManyResult(tuple(workloads), *found, readings, tuple(histories), runner.now)
     finally:
         runner.close()
+
+
+def every_extent(shapes: Sequence[Mapping[str, int]]) -> Key:
+    """Returns the key of the dtype and every extent that all shapes have: others are optional."""
+    return Key((*(n for s in shapes[:1] for n in s if all(n in t for t in shapes)), "dtype"))
 
 
 def _require(workloads: Sequence[Workload], k: int, objective: str, budget: Budget) -> None:

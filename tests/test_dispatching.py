@@ -310,6 +310,19 @@ def test_a_group_that_some_shape_cannot_follow_is_guarded_where_it_can(tmp_path)
     assert [w.config for w in found.winners] == [config(5), config(5), config(0)]
 
 
+@pytest.mark.parametrize("how", [{}, {"k": 1}])
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_optional_extent_of_one_shape_is_in_no_key_whichever_comes_first(first, how, tmp_path):
+    works, made = boards()
+    spaces = {w.key: x.space for w, x in zip(works, made, strict=True)}
+    works[first] = replace(works[first], extents={**works[first].extents, "ROUND": 1})
+    given = {"spaces": lambda w, **_: spaces[w.key], "arch": "x", "budget": Budget(trials=32)}
+    given |= {"runner_for": replayed(made), "directory": tmp_path}
+    found = tune_guarded(works, **given, **how)
+    assert found.dispatch.key == Key(("M", "N", "dtype"))
+    assert len(found.dispatch.configs) == 3
+
+
 def test_an_optional_extent_of_a_decision_breaks_no_lookup(tmp_path):
     kernel = get_kernel("moe_weights_reduction")
     plain = kernel.workloads[0]
