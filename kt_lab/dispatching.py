@@ -122,9 +122,9 @@ def tune_guarded(
     arch = (gpu_arch() or "") if arch is None else arch
     key = key or every_extent([workload.extents for workload in workloads])
     given = {w: s for w in workloads if (s := spaces(w, arch=arch, name=name)).size > 1}
-    _ = [key(workload, gpu=arch) for workload in workloads]  # refuses before anything is measured
+    _ = [key(w, gpu=arch or "unknown") for w in workloads]  # refuses before anything is measured
     how = {"searcher": searcher, "budget": budget, "seed": seed}
-    few = {"key": key, "k": k, "objective": objective}
+    few = {"key": key, "gpu": arch or "unknown", "k": k, "objective": objective}
     given, search, share_s = _portfolio(given, runner_for, **few, **how)
     decided, guarded = [], {}
     for workload, space in given.items():
@@ -151,9 +151,9 @@ def _portfolio(
         space_of=given.__getitem__,
         **how,
     )
-    chosen = {w: found.dispatch.config(w, s.default, space=s) for w, s in given.items()}
-    pairs = {w: list(dict.fromkeys([s.default, chosen[w]])) for w, s in given.items()}
-    left = {w: given[w].only(given[w].rows(p)) for w, p in pairs.items()}
+    use, gpu = found.dispatch.config, how["gpu"]
+    chosen = {w: use(w, s.default, gpu=gpu, space=s) for w, s in given.items()}
+    left = {w: s.only(s.rows([s.default, chosen[w]])) for w, s in given.items()}
     trials = sum(history.trials_spent for history in found.histories)  # each on every shape
     return left, {"searcher": how["searcher"], "trials": trials}, found.machine_s / len(given)
 

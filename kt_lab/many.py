@@ -135,6 +135,7 @@ def tune_many(
     budget: Budget,
     seed: int = 0,
     key: Key | None = None,
+    gpu: str = "",
     runner_for: Callable[[Workload], Runner] = GpuRunner,
     space_of: Callable[[Workload], ParameterSpace] | None = None,
     space: ParameterSpace | None = None,
@@ -151,6 +152,7 @@ def tune_many(
             Work comes in batches of 16 proposals, and one that ends too late does not count.
         seed: Fixes the searches.
         key: Workloads that share its value share a config; None: as `every_extent` has it.
+        gpu: What it is called in keys that name it; ask the result with the same.
         runner_for: Opens the runner of a workload: `GpuRunner`, which goes on with the others
             (its `turn_to`), or what replays its landscape.
         space_of: The space of a workload; None: that of the registered kernel.
@@ -162,7 +164,7 @@ def tune_many(
     spaces = [space_of(workload) for workload in workloads]
     space = space or joint_space(spaces)
     key = key or every_extent([workload.extents for workload in workloads])
-    values = [key(workload) for workload in workloads]
+    values = [key(workload, gpu=gpu) for workload in workloads]
     histories: list[History] = []
     runner = JointRunner(workloads, spaces=spaces, runner_for=runner_for, objective=objective)
     try:

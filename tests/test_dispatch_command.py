@@ -104,6 +104,8 @@ def test_a_stale_decision_is_refused_and_named(asked, monkeypatch, capsys):
     monkeypatch.setattr(command, "here", lambda *_, **__: NOW | {"gpu": None})
     assert asked("jagged_rowwise", "--stored") == 0
     assert "no config of jagged_rowwise is decided for this machine" in capsys.readouterr().out
+    assert asked(SHAPES[0], "--stored", "--key", "WIDTH", "gpu") == 0
+    assert f"so that the default is used: {SHAPES[0]}\n" in capsys.readouterr().out
 
 
 def test_where_there_is_nothing_to_tune_it_says_so(asked, monkeypatch, capsys):

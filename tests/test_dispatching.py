@@ -292,6 +292,18 @@ def test_what_cannot_end_in_a_table_is_refused_before_anything_is_measured(tmp_p
         tune_guarded(works, runner_for=opened, directory=tmp_path, **given | wrong)
 
 
+@pytest.mark.parametrize("k", [None, 1])
+def test_a_key_may_name_the_gpu_whether_each_shape_is_tuned_or_all_are(k, tmp_path):
+    key = Key(("M", "gpu"))
+    found = tuned(tmp_path, k=k, key=key)
+    assert set(found.dispatch.configs) == {(16 * (i + 1), "test") for i in range(3)}
+    if k:
+        assert set(found.dispatch.configs.values()) == {config(15)}
+    works = get_kernel("softmax").workloads
+    nowhere = tune_guarded(works, arch="", key=key, k=k, runner_for=never, directory=tmp_path)
+    assert nowhere.dispatch.configs == {}
+
+
 def test_workloads_that_share_a_key_and_differ_are_left_to_the_default(tmp_path):
     shared = tuned(tmp_path, key=Key(("N",)))
     assert shared.dispatch.configs == {}

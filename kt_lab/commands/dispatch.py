@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         now = here(kernel, device=args.device)
         table = stored_dispatch(kernel, key=key, directory=args.directory, **now)
         if any("/" in name for name in args.shapes):  # of these alone
-            table = _of(table, shapes, args, gpu=now["gpu"] or "")
+            table = _of(table, shapes, args, gpu=now["gpu"] or "unknown")
         _print(table, kernel, now["gpu"], args)
         return 0
     arch = gpu_arch(args.device)
@@ -159,8 +159,7 @@ def _nothing(shapes: Sequence[Workload], arch: str) -> str:
 def _ratio(winner: Winner) -> str:
     if winner.ratio is None:
         return "-"
-    ends = _number(winner.low, ".3f"), _number(winner.high, ".3f")
-    return f"{winner.ratio:.3f} [{ends[0]}, {ends[1]}]"
+    return f"{winner.ratio:.3f} [{_number(winner.low, '.3f')}, {_number(winner.high, '.3f')}]"
 
 
 def _number(value: float | None, form: str) -> str:
