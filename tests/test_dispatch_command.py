@@ -2,12 +2,13 @@
 
 import argparse
 import json
+from dataclasses import replace
 
 import pytest
 
 from kt_lab import cli
 from kt_lab.commands import dispatch as command
-from kt_lab.decisions import winners
+from kt_lab.decisions import load_winner, save_winner, winners
 from kt_lab.dispatching import stored_dispatch
 from kt_lab.errors import StoreError
 from kt_lab.kernels import get_kernel, get_workload
@@ -82,6 +83,18 @@ def test_one_config_for_all_shapes_and_a_shorter_key(asked, capsys):
     assert Config(row["config"]) in published("jagged_rowwise", "pr3952")
 
 
+def test_shapes_that_share_a_value_of_the_key_and_differ_are_not_called_undecided(asked, capsys):
+    asked(*TUNE, "--json")
+    capsys.readouterr()
+    first, other = (load_winner(key, directory=asked.directory) for key in SHAPES)
+    (unlike,) = {c for c in published("jagged_rowwise", "original") if c != other.config}
+    save_winner(replace(first, config=unlike), asked.directory)
+    assert asked(*SHAPES, "--stored", "--key", "WIDTH") == 0
+    said = capsys.readouterr().out
+    assert f"no one config is decided, so that the default is used: {', '.join(SHAPES)}\n" in said
+    assert "no one config of jagged_rowwise is decided on h200: use the default" in said
+
+
 def test_of_shapes_that_are_named_only_theirs_is_told(asked, capsys):
     asked(*TUNE, "--json")
     capsys.readouterr()
@@ -91,9 +104,9 @@ def test_of_shapes_that_are_named_only_theirs_is_told(asked, capsys):
     assert row["key"][2:5] == [1, 1, 1]
     assert asked(SHAPES[0], other, "--stored") == 0
     said = capsys.readouterr().out
-    assert f"not decided, so that the default is used: {other}\n" in said
+    assert f"no one config is decided, so that the default is used: {other}\n" in said
     assert asked(other, "--stored") == 0
-    assert "no config of jagged_rowwise is decided for" in capsys.readouterr().out
+    assert "no one config of jagged_rowwise is decided on" in capsys.readouterr().out
 
 
 def test_a_stale_decision_is_refused_and_named(asked, monkeypatch, capsys):
@@ -103,7 +116,7 @@ def test_a_stale_decision_is_refused_and_named(asked, monkeypatch, capsys):
         asked("jagged_rowwise", "--stored")
     monkeypatch.setattr(command, "here", lambda *_, **__: NOW | {"gpu": None})
     assert asked("jagged_rowwise", "--stored") == 0
-    assert "no config of jagged_rowwise is decided for this machine" in capsys.readouterr().out
+    assert "no one config of jagged_rowwise is decided on this machine" in capsys.readouterr().out
     assert asked(SHAPES[0], "--stored", "--key", "WIDTH", "gpu") == 0
     assert f"so that the default is used: {SHAPES[0]}\n" in capsys.readouterr().out
 

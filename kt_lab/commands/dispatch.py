@@ -89,7 +89,7 @@ def _of(
     values = {workload.key: table.key(workload, gpu=gpu) for workload in shapes}
     absent = [key for key, value in values.items() if value not in table.configs]
     if absent and not args.json:
-        print(f"not decided, so that the default is used: {', '.join(absent)}")
+        print(f"no one config is decided, so that the default is used: {', '.join(absent)}")
     wanted = set(values.values())
     return Dispatch(table.key, {v: c for v, c in table.configs.items() if v in wanted})
 
@@ -175,7 +175,7 @@ def _print(table: Dispatch, kernel: str, gpu: str | None, args: argparse.Namespa
         said = {"kernel": kernel, "gpu": gpu, "key": list(table.key.terms), "table": rows}
         print(json.dumps(said, indent=1))
     elif not rows:
-        print(f"no config of {kernel} is decided for {gpu or 'this machine'}: the default is used")
+        print(f"no one config of {kernel} is decided on {gpu or 'this machine'}: use the default")
     else:
         named = [
             dict(zip(table.key.terms, map(str, row["key"]), strict=True))
