@@ -89,10 +89,10 @@ class Winner:
             config_to_json(config)
         for name in (f.name for f in fields(self) if f.name not in _CONFIGS):
             require_json(getattr(self, name), what=name)
-        wrong = [n for n in _NUMBERS if isinstance(getattr(self, n), str | list | dict)]
+        wrong = [n for n, kind in _KINDS.items() if not isinstance(getattr(self, n), kind)]
         if wrong or not isinstance(self.provenance.get("packages") or {}, dict):
             wrong = ", ".join(wrong) or "other packages"
-            raise UsageError(f"a winner has numbers and packages by name, got {wrong}")
+            raise UsageError(f"a winner has numbers, a dtype and packages by name, got {wrong}")
 
     @property
     def key(self) -> str:
@@ -115,8 +115,8 @@ def triton_text(config: Mapping[str, Any]) -> str:
 
 
 _CONFIGS = ("config", "default", "finalists")
-_NUMBERS = ("apparent_ratio", "ratio", "low", "high", "p_best", "latency_us", "default_us")
-_NUMBERS += ("seed", "trials", "elapsed_s")
+_NUMBERS = ("apparent_ratio", "ratio", "low", "high", "p_best", "latency_us", "default_us", "seed")
+_KINDS = dict.fromkeys([*_NUMBERS, "trials", "elapsed_s"], int | float | None) | {"dtype": str}
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -142,6 +142,15 @@ def test_a_damaged_or_foreign_file_is_named(tmp_path, text, said):
     assert "softmax/h100/4096x640.json" in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", [None, {}, [], ["float16"], 16])
+def test_a_file_whose_dtype_was_edited_is_refused_where_it_is_read(tmp_path, dtype):
+    """A table of decisions looked it up in a key, and broke with a TypeError or a ValueError."""
+    path = save_winner(make(), tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": dtype}))
+    with pytest.raises(StoreError, match="numbers, a dtype and packages by name, got dtype; rest"):
+        load_winner("softmax/4096x640", directory=tmp_path)
+
+
 def test_a_file_that_lacks_or_adds_a_field_is_refused(tmp_path):
     path = save_winner(make(), tmp_path)
     whole = json.loads(path.read_text())
