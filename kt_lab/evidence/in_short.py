@@ -47,7 +47,7 @@ def block(directory: Path | None = None) -> str:
     """
     names = ("cold", "cold-unseen", "warm_live", "live", "large", "large-judged")
     names += ("helion_field", "helion_field-h100", "tvm", "tvm-xeon", "tvm-256")
-    names += ("tvm-zen4", "tvm-zen4-256", "tvm-zen2")
+    names += ("tvm-zen4", "tvm-zen4-256", "tvm-zen2", "tvm-zen2-256")
     folder = directory or data_directory() / "evidence"
     stored = {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
     parts = [
@@ -159,6 +159,7 @@ def _programs(stored: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [row for name in ("tvm", "tvm-zen4", "tvm-zen2") for row in _timed(stored[name])]
     rows += _longer(stored["tvm-xeon"], stored["tvm-256"])
     rows += _longer(stored["tvm-zen4"], stored["tvm-zen4-256"])
+    rows += _longer(stored["tvm-zen2"], stored["tvm-zen2-256"])
     spent = [row["tuning"]["trials"] for row in first["rows"]]
     few = first["trials"] < ENOUGH
     claim = f": {first['trials']} are too few to claim a win over TVM" if few else ""

@@ -15,7 +15,7 @@ _COLD = ("cold", "cold-unseen", "cold-older", "cold-h100", "foreign", "exhausted
 _DOJO = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
 _DOJO += ("learners-encoders",)
 _ELSEWHERE = ("tvm-xeon", "tvm-zen4", "tvm-zen2")
-_LONGER = ("tvm-256", "tvm-zen4-256")
+_LONGER = ("tvm-256", "tvm-zen4-256", "tvm-zen2-256")
 _FLOORS = ("tvm-zen4-floors",)
 
 Marks = tuple[str, str]
