@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -60,10 +61,7 @@ def block(directory: Path | None = None) -> str:
 
 
 def _cold(result: Mapping[str, Any], unseen: Mapping[str, Any]) -> str:
-    rows = [
-        [searcher_style(name).label, *_told(result, name), *_told(unseen, name)]
-        for name in _COMPARED
-    ]
+    rows = [[_label(name), *_told(result, name), *_told(unseen, name)] for name in _COMPARED]
     heads = ["latency / optimum after", *(f"{b} trials" for b in _BUDGETS)]
     return (
         f"**From nothing.** `{FLAGSHIP}` tunes unless another searcher is named. On "
@@ -101,12 +99,12 @@ def _helion(stored: Mapping[str, Mapping[str, Any]]) -> str:
     live, timer = stored["live"], TIMERS[0]
     table = live_table(live)
     seconds = geomean_interval(table, column="wall_ratio")
-    latency = geomean_interval(table, column=f"{timer}_ratio")
+    latency = _span(*astuple(geomean_interval(table, column=f"{timer}_ratio")))
     effort, day = live["steps"][0]["effort"], live["provenance"]["utc"][:10]
     lost = int((table[f"{timer}_ratio"] > 1).sum())
     apart = f"{effort} effort, each on kernels of its own ({day})"
     after = f"{seconds.estimate:.2f} of its wall-clock"
-    rows = [[apart, after, str(len(table)), _interval(latency), str(lost)]]
+    rows = [[apart, after, str(len(table)), latency, str(lost)]]
     own = [large_table(stored[name]) for name in ("large", "large-judged")]
     every = pd.concat([found[found["run"] == FLAGSHIP] for found in own])
     for after, column in (("as many seconds", "equal_ratio"), ("as many configs", "end_ratio")):
@@ -137,9 +135,8 @@ def _full(result: Mapping[str, Any], reference: str, where: str, *names: str) ->
         about = f"{_label(reference)} at full effort, {result['gpu']}{where}"
         after = f"{means[WALL_CLOCK]['estimate']:.2f} of its seconds"
         slower = f"{int((kernels > _SLOWER).sum()) or 'none'} by more than {_SLOWER - 1:.0%}"
-        latency = means[LATENCY]
-        ratio = f"{latency['estimate']:.3f} ({latency['low']:.3f} to {latency['high']:.3f})"
-        found.append([about, after, str(latency["n_kernels"]), ratio, slower])
+        ratio = _span(*means[LATENCY][["estimate", "low", "high"]], digits=3)
+        found.append([about, after, str(means[LATENCY]["n_kernels"]), ratio, slower])
     return found
 
 
@@ -147,8 +144,8 @@ def _label(name: str) -> str:
     return searcher_style(name).label
 
 
-def _interval(found: Any) -> str:
-    return f"{found.estimate:.2f} ({found.low:.2f} to {found.high:.2f})"
+def _span(estimate: float, low: float, high: float, *, digits: int = 2) -> str:
+    return f"{estimate:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 # -- programs -------------------------------------------------------------------------------------
@@ -197,6 +194,6 @@ def _longer(result: Mapping[str, Any], longer: Mapping[str, Any]) -> list[list[s
 
 
 def _mean_cells(mean: Mapping[str, Any]) -> list[str]:
-    ratio = f"{mean['ratio']:.2f} ({mean['low']:.2f} to {mean['high']:.2f})"
+    ratio = _span(mean["ratio"], mean["low"], mean["high"])
     counts = [str(mean[name]) for name in ("threads", "workloads")]
     return [*counts, ratio, str(mean["losses"] or "none")]

@@ -76,6 +76,7 @@ def test_a_recording_holds_every_config_with_its_samples_costs_and_failures(reco
         assert landscape.manifest["contention"]["configs"] <= 5
         assert landscape.manifest["compile_clock"] == "wall"
         assert landscape.manifest["baseline"]["name"] == "torch"
+        assert landscape.manifest["baseline"]["samples_us"] == [9.1] * 5  # as float32
     assert {p.phase.split(" at ")[0] for p in seen} >= {"compile and visit 1", "visit 2"}
     assert any(p.eta_s is not None for p in seen)
 
