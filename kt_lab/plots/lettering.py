@@ -2,12 +2,27 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 
-from matplotlib.font_manager import FontProperties
+import matplotlib as mpl
+from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.textpath import text_to_path
 
 _HINTED = 1.06  # times its width in print is what a text takes where letters are whole pixels
 _HEADS = (0.5, 0.7, 0.3, 0.9, 0.1)  # of a cut name's letters stand before the ellipsis
+
+
+def know_fonts() -> None:
+    """Adds the STIX fonts that matplotlib ships where its list of fonts lacks them.
+
+    It keeps that list in the user's cache, for all environments, and never looks whether it is
+    whole: one written while its environment was being removed lacks what it ships. Figures would
+    be in another font, with no more than a line in a log.
+    """
+    known = {Path(font.fname).name for font in fontManager.ttflist}
+    for path in Path(mpl.get_data_path(), "fonts", "ttf").glob("STIX*.ttf"):
+        if path.name not in known:
+            fontManager.addfont(path)
 
 
 def points_wide(text: str, size: float | str) -> float:

@@ -13,7 +13,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure, FigureBase
 
 from kt_lab.errors import UsageError
-from kt_lab.plots.lettering import points_wide, shortened
+from kt_lab.plots.lettering import know_fonts, points_wide, shortened
 from kt_lab.plots.venues import WIDTHS, find_venue
 
 GOLDEN = 1.618
@@ -83,6 +83,7 @@ def paper(venue: str = "icml", *, columns: int = 1, width: str | None = None) ->
         raise UsageError(f"columns must be 1 (one column) or 2 (the text width), got {columns}")
     inches = page.inches(WIDTHS[columns - 1] if width is None else width)
     small = page.font_pt - 1
+    know_fonts()
     size = {
         "figure.figsize": (inches, inches / GOLDEN),
         **dict.fromkeys(_LARGE, page.font_pt),

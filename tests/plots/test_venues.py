@@ -4,6 +4,7 @@ import dataclasses
 
 import matplotlib as mpl
 import pytest
+from matplotlib.font_manager import fontManager
 
 from kt_lab import plots
 from kt_lab.errors import UnknownName
@@ -62,3 +63,14 @@ def test_unknown_names_are_told_with_the_known_ones():
         find_venue("neurip")
     with pytest.raises(UnknownName, match="column, text"), plots.paper("icml", width="page"):
         pass
+
+
+def test_figures_keep_their_font_where_the_list_of_fonts_lacks_it(monkeypatch):
+    """As a user's cache does that was written while an environment was being removed."""
+    fonts = [font for font in fontManager.ttflist if not font.name.startswith("STIX")]
+    monkeypatch.setattr(fontManager, "ttflist", fonts)
+    for _ in range(2):  # the second time there is nothing to add
+        with plots.paper("icml"):
+            known = [font.fname.rpartition("/")[2] for font in fontManager.ttflist]
+        for file in ("STIXGeneral.ttf", "STIXGeneralItalic.ttf", "STIXSizOneSymReg.ttf"):
+            assert known.count(file) == 1
