@@ -110,11 +110,12 @@ class Scales:
 
 def _correlations(a: _Scaled, b: _Scaled) -> np.ndarray:
     squared = a[1][:, None] + b[1] - 2.0 * (a[0] @ b[0].T)
-    return _matern(np.sqrt(5.0 * np.maximum(squared, 0.0))) + a[2] @ b[2].T
+    distance = np.sqrt(5.0 * np.maximum(squared, 0.0, out=squared))
+    return _matern(distance, np.exp(-distance)) + a[2] @ b[2].T
 
 
-def _matern(distance: np.ndarray) -> np.ndarray:
-    return (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
+def _matern(distance: np.ndarray, decay: np.ndarray) -> np.ndarray:
+    return (1.0 + distance + distance**2 / 3.0) * decay
 
 
 def _loss(theta, prior, apart: np.ndarray, linear: np.ndarray, y: np.ndarray) -> tuple:
@@ -131,7 +132,8 @@ def _loss(theta, prior, apart: np.ndarray, linear: np.ndarray, y: np.ndarray) ->
     inverse = np.exp(-2.0 * theta[:-1])
     distance = np.sqrt(5.0 * np.tensordot(inverse, apart, 1))
     noise = math.exp(theta[-1])
-    covariance = _matern(distance) + linear
+    decay = np.exp(-distance)
+    covariance = _matern(distance, decay) + linear
     covariance.flat[:: n + 1] += noise + _LEAST
     factor = cholesky(covariance, lower=True, check_finite=False)
     precision = cho_solve((factor, True), np.eye(n), check_finite=False)
@@ -141,7 +143,7 @@ def _loss(theta, prior, apart: np.ndarray, linear: np.ndarray, y: np.ndarray) ->
     variance = total / (n + 2.0 * _SHAPE)
     loss = 0.5 * (n + 2.0 * _SHAPE) * math.log(total) + np.log(np.diag(factor)).sum()
     slope = 0.5 * (precision - np.outer(weights, weights) / variance)
-    bent = slope * (5.0 / 3.0) * (1.0 + distance) * np.exp(-distance)
+    bent = slope * (5.0 / 3.0) * (1.0 + distance) * decay
     by_length = apart.reshape(len(inverse), -1) @ bent.ravel() * inverse
     gradient = np.append(by_length, noise * np.trace(slope))
     spread = np.append(np.full(len(inverse), _SPREAD), 1.0)

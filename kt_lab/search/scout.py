@@ -165,7 +165,7 @@ class ScoutSearch(Searcher):
         self._values.append(math.nan)
         self._repetitions.append(None)
         self._x = np.vstack([self._x, self._seen_as(np.asarray([row]))])
-        self._free[(self._pool == np.asarray(row)).all(axis=1)] = False
+        self._free[self._places.get(row, [])] = False
         if self._posterior is not None and not self._posterior.full:
             self._posterior.add(self._x[at])
             self._held = np.append(self._held, at - self._epochs.since)
@@ -178,6 +178,7 @@ class ScoutSearch(Searcher):
     def _offer(self, rows: np.ndarray) -> None:
         """Makes unseen rows the candidates, in random order: ties are broken by the seed."""
         self._pool = self._rng.permutation(rows)
+        self._places = {tuple(row): at for at, row in enumerate(self._pool.tolist())}
         self._free, self._near = np.ones(len(rows), dtype=bool), np.arange(len(rows))
         self._pool_x = self._seen_as(self._pool)
         self._apart, self._passed = np.full(len(rows), _FAR), self._epochs.since
@@ -190,9 +191,9 @@ class ScoutSearch(Searcher):
         x = self._features(rows)
         return [x, self._known(rows), self._features.effects(x) if self._effects else x[:, :0]]
 
-    def _expected(self, x: np.ndarray) -> np.ndarray:
+    def _expected(self, x: np.ndarray, at: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Returns what the sources make expect, a logarithm, in deviations; 0 without any."""
-        said = x[:, self._sources]
+        said = x[:, self._sources][at]
         return said.sum(axis=1) / max(said.shape[1], 1) * self._known.scale / self._scale
 
     def _renew(self) -> None:
@@ -262,8 +263,8 @@ class ScoutSearch(Searcher):
         y, values = y[self._held], np.asarray(self._values)[self._epochs.since :][self._held]
         told, works = ~np.isnan(values), np.isfinite(values)
         seen, mean = posterior.predict(y)
-        seen = seen + self._expected(x[self._held])
-        mean = mean + self._expected(self._pool_x[near])
+        seen = seen + self._expected(x, self._held)
+        mean = mean + self._expected(self._pool_x, near)
         deviation = posterior.deviation()
         gain = log_improvement((seen[works].min() - mean) / deviation) + np.log(deviation)
         if not works[told].all():
