@@ -12,7 +12,7 @@ from kt_lab.artifact import recompute
 from kt_lab.artifact.guide import guide
 from kt_lab.errors import UsageError
 from kt_lab.landscape import data_directory, landscapes
-from kt_lab.publication import FIGURES, TABLES, publish, read_study
+from kt_lab.publication import publish, read_study
 from kt_lab.publication.stored import StoredStudy, sha256
 from kt_lab.store.files import replacing
 from kt_lab.study import VENUE
@@ -49,12 +49,11 @@ def bundle(
         raise UsageError(f"an artifact holds one study or several, each once, got {studies}")
     if output.exists() and (output.is_file() or any(output.iterdir())):
         raise UsageError(f"the output must not exist, or be an empty folder, got {output.name}")
-    settings = {"venue": venue, "width": width, "workers": workers}
-    wanted = [*FIGURES, *TABLES] if only is None else list(only)
+    settings = {"venue": venue, "width": width, "only": only, "workers": workers}
     with tempfile.TemporaryDirectory() as folder:  # what is refused on the way leaves nothing
         root = Path(folder) / output.stem
         root.mkdir()
-        _fill(root, studies, wanted, **settings)
+        _fill(root, studies, **settings)
         if output.suffix == ".zip":
             _pack(root, output)
         else:
@@ -67,10 +66,10 @@ def bundle(
 def _fill(
     root: Path,
     studies: Sequence[str],
-    wanted: Sequence[str],
     *,
     venue: str,
     width: str | None,
+    only: Collection[str] | None,
     workers: int,
 ) -> None:
     """Writes every file of an artifact."""
@@ -78,8 +77,7 @@ def _fill(
     for name in studies:
         stored = read_study(name)
         page = {"venue": venue, "width": width}
-        paths = publish(name, directory=root / "paper" / name, **page, only=wanted,
-                        workers=workers)  # fmt: skip
+        paths = publish(name, directory=root / "paper" / name, **page, only=only, workers=workers)
         written = [each for each in paths if each != "document"]
         told[name] = page | {
             "lanes": int(stored.runs["lanes"].iloc[0]),

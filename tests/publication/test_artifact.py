@@ -19,6 +19,7 @@ from kt_lab.capture.searcher import searcher_class
 from kt_lab.cli import main
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.experiment import Experiment
+from kt_lab.publication import FIGURES, TABLES
 
 NAMES = ["quality_at_trials", "ratios", "table_trials"]
 
@@ -133,6 +134,16 @@ def test_it_holds_all_that_an_evaluator_needs(unpacked):
     for words in ("venv/bin/python recompute.py", "pip install -c requirements.lock"):
         assert words in guide
     assert all(f"paper/tiny/{name}" in guide for name in NAMES)
+
+
+@pytest.mark.usefixtures("data")
+def test_all_that_a_study_has_is_bundled_where_nothing_is_named(tmp_path):
+    """None of its searchers predicts, so it has no anatomy, for which nobody asked."""
+    root = bundle(["tiny"], tmp_path / "whole")
+    only = json.loads((root / "MANIFEST.json").read_text())["studies"]["tiny"]["only"]
+    assert set(only) == {*FIGURES, *TABLES} - {"anatomy"}
+    with pytest.raises(UsageError, match="got anatomy, of which tiny has nothing to draw"):
+        bundle(["tiny"], tmp_path / "named", only=["anatomy"])
 
 
 @pytest.mark.parametrize(
