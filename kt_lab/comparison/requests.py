@@ -141,9 +141,15 @@ def compare(
 
 
 def stored_runs() -> dict[str, Path]:
-    """Returns the stored tables of runs by name: the studies, then comparisons of panels."""
+    """Returns the stored tables of runs by name: the studies, then comparisons of panels.
+
+    A study's own folder prevails over a copy in another one.
+    """
     root = data_directory()
-    found = [*sorted(root.glob("runs/*/*.parquet")), *sorted(root.glob("comparisons/*.parquet"))]
+    runs = sorted(
+        root.glob("runs/*/*.parquet"), key=lambda path: (path.parent.name == path.stem, path)
+    )
+    found = [*runs, *sorted(root.glob("comparisons/*.parquet"))]
     return {path.stem: path for path in found}
 
 

@@ -107,18 +107,32 @@ def parts_of(name: str) -> dict[str, Path]:
     """Returns the stored tables that a name stands for: its own, or all that begin with it.
 
     "field" stands for "field_softmax" and "field_int4_gemm".
+
+    Raises:
+        StoreError: A part is not computed to its end, or is there twice.
     """
     root = data_directory() / "runs"
-    known = {path.stem: path for path in sorted(root.glob("*/*.parquet"))}
-    if name in known:
-        return {name: known[name]}
-    if any((root / name).glob("*.jsonl")):
-        raise StoreError(f"the study {name} is not computed to its end; run it again, it goes on")
-    found = {part: path for part, path in known.items() if part.startswith(f"{name}_")}
-    if not found:
+    paths = sorted(root.glob("*/*.parquet"))
+    known = {path.stem for path in paths}
+    begun = {path.stem.partition("+")[0] for path in root.glob("*/*.jsonl")} - known
+    parts = {part for part in known | begun if part.startswith(f"{name}_")}
+    parts = {name} if name in known | begun else parts
+    if not parts:
         groups = {part.rpartition("_")[0] for part in known} - {""}
         raise UnknownName("stored study", name, {*known, *groups})
-    return found
+    if open_ := sorted(parts & begun):
+        raise StoreError(
+            f"the study {listed(open_)} is not computed to its end; run it again, it goes on"
+        )
+    found: dict[str, Path] = {}
+    for path in paths:
+        if path.stem in parts and not found.setdefault(path.stem, path).samefile(path):
+            folders = listed(each.parent.name for each in paths if each.stem == path.stem)
+            raise StoreError(
+                f"a stored study must lie once in data/runs, got {path.name} in {folders}; move "
+                "all but one out of data/runs"
+            )
+    return dict(sorted(found.items()))
 
 
 def read_study(

@@ -21,7 +21,7 @@ from kt_lab.experiment import Experiment
 from kt_lab.formats import read_cache
 from kt_lab.landscape import landscapes
 from kt_lab.publication import FIGURES, TABLES, publish, read_study, tables
-from kt_lab.publication.stored import sha256
+from kt_lab.publication.stored import parts_of, sha256
 from kt_lab.study import latency_table
 from kt_lab.trial import Config
 from tests.formats.files import hub, write
@@ -282,6 +282,22 @@ def test_a_workload_of_two_gpus_is_published_as_two(data, tmp_path, monkeypatch)
     (begun / "begun.jsonl").touch()
     with pytest.raises(StoreError, match="begun is not computed to its end; run it again"):
         read_study("begun")
+
+
+def test_a_part_that_is_missing_or_there_twice_is_told(stored, tmp_path, monkeypatch):
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    runs = tmp_path / "runs"
+    for folder in ("tiny_one", "tiny_one_before"):
+        shutil.copytree(stored / "runs" / "tiny_one", runs / folder)
+    with pytest.raises(StoreError, match=r"tiny_one.parquet in tiny_one and tiny_one_before; m"):
+        parts_of("tiny")
+    shutil.rmtree(runs / "tiny_one_before")
+    (runs / "tiny_two").mkdir()
+    (runs / "tiny_two" / "tiny_two+1.jsonl").touch()
+    (runs / "same").symlink_to(runs / "tiny_one")
+    with pytest.raises(StoreError, match="the study tiny_two is not computed to its end"):
+        parts_of("tiny")
+    assert [*parts_of("tiny_one")] == ["tiny_one"]
 
 
 def test_a_study_of_which_no_run_found_anything_is_refused(data, tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -220,6 +221,10 @@ def test_stored_runs_are_opened_by_name_or_file(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(plain(open_runs(path)), plain(runs), check_categorical=False)
     monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
     assert stored_runs() == {path.stem: path}
+    for folder in ("mine", "mine_before"):
+        (tmp_path / "runs" / folder).mkdir(parents=True)
+        shutil.copy(path, tmp_path / "runs" / folder / "mine.parquet")
+    assert stored_runs()["mine"].parent.name == "mine"
     with pytest.raises(UnknownName, match="headline"):
         open_runs("headline")
 
