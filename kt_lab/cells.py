@@ -23,6 +23,10 @@ from kt_lab.tune import tune_whole
 
 CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
 NOT_REPEATABLE = ("search_s", "elapsed_s")  # measured on the machine that runs the searcher
+# Searchers whose later trials may differ between CPUs: Optuna sorts its observations without
+# keeping the order of equal ones, and numpy's order of these follows from the CPU's vector
+# instructions (seen from about 270 trials on).
+BY_CPU = ("tpe", "optuna")
 ANATOMY = {"generation": "Int16", "predicted": "float32", "twin": "boolean"}
 """Columns that older tables of runs lack: all null there; in newer ones `twin` never is."""
 JUDGED = "judged_us"

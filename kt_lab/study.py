@@ -23,12 +23,6 @@ from kt_lab.stats.intervals import quantiles
 from kt_lab.studies import GPU, LANES, NAMED, REFERENCE, WORKLOADS
 
 VENUE = "icml"
-BY_CPU = ("tpe", "optuna")
-"""Searchers, and variants named after them, whose later trials may differ between CPUs.
-
-Optuna sorts its observations without keeping the order of equal ones, and numpy's order of these
-follows from the CPU's vector instructions (seen from about 270 trials on). A run is excused only
-if its first EARLY trials are equal."""
 _CAPTION = "max-width: 60em; font-size: 85%; line-height: 1.35; opacity: 0.8"
 _MOST_NARROW = 6  # searchers whose legend leaves room for a plot in one column
 
@@ -99,7 +93,7 @@ def apart(checked: Mapping[str, list[str]]) -> tuple[list[str], list[str]]:
         checked: From `spot_check`, or `kt_lab.artifact.replay_runs`.
     """
     bad = [run for run, columns in checked.items() if columns]
-    excused = [r for r in bad if r.split()[1].startswith(BY_CPU) and checked[r][0] == LATER]
+    excused = [run for run in bad if checked[run][0] == LATER]
     return [run for run in bad if run not in excused], excused
 
 

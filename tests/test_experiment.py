@@ -143,7 +143,7 @@ def test_a_run_is_compared_with_those_of_its_gpu(serial):
 
 
 def test_a_changed_run_is_noticed(serial, monkeypatch):
-    cell = _experiment().cells()[0]
+    cell = _experiment().cells()[SEARCHERS.index("tpe")]
     same = (serial["workload"] == cell.workload) & (serial["searcher"] == cell.searcher)
     at = serial.index[same & (serial["seed"] == cell.seed)]
     changed = serial.copy()
@@ -155,6 +155,16 @@ def test_a_changed_run_is_noticed(serial, monkeypatch):
     assert compare_cell(serial.drop(index=at[5]), cell) == [LATER, "trial"]
     assert compare_cell(serial.drop(index=at[1]), cell) == ["trial"]
     assert compare_cell(serial, cell) == []
+
+
+def test_whether_another_cpu_excuses_a_run_is_not_told_by_the_name_of_its_row(monkeypatch):
+    monkeypatch.setattr("kt_lab.experiment.EARLY", 3)
+    rows = {"tpe_beater": "random", "Bayes": ("optuna", {"sampler": "tpe"})}
+    mine = _experiment(workloads=WORKLOADS[:1], searchers=rows, seeds=1, budget=Budget(trials=5))
+    changed = (runs := mine.run()).assign(config=runs["config"] + (runs["trial"] == 4))
+    bad, excused = mine.cells()
+    assert compare_cell(changed, bad) == ["config"]
+    assert compare_cell(changed, excused) == [LATER, "config"]
 
 
 def test_a_table_stored_without_the_newer_columns_is_compared_in_those_it_has(serial, tmp_path):

@@ -81,10 +81,10 @@ def _replayed(part: str, path: Path, *, count: int | None, seed: int) -> tuple[l
         told.append(
             f"{part}: {len(excused)} runs of Optuna's searchers differ, as they may on another CPU"
         )
-    for searcher, why in sorted({(run.split()[1], why) for run, why in lacking.items()}):
+    for searcher, why in sorted(lacking.items()):
         told.append(f"{part}: runs of {searcher} were left out: {why}")
     own = read_table(path)[1].get("sources", {})  # whose code is nowhere but where it was written
-    return told, not wrong and not any(run.split()[1] in own for run in lacking)
+    return told, not wrong and own.keys().isdisjoint(lacking)
 
 
 def compare_tables(stored: Path, fresh: Path) -> list[str]:
@@ -121,7 +121,7 @@ def replay_runs(
         path: The stored table.
         count: How many, chosen at random; None: all.
         seed: Chooses them.
-        left_out: Gets the runs whose searcher cannot be imported here, and why.
+        left_out: Gets the searchers that cannot be imported here, and why.
 
     Returns:
         Per run, as "workload searcher lanes=L seed=S", the columns that came out different; the
@@ -143,7 +143,7 @@ def replay_runs(
         try:
             found[name] = compare_cell(runs, cell)
         except ImportError as error:  # a peer's package, or a module of somebody's own
-            (left_out if left_out is not None else {})[name] = str(error)
+            (left_out if left_out is not None else {})[cell.searcher] = str(error)
     return found
 
 

@@ -100,7 +100,7 @@ def test_runs_of_a_searcher_that_is_not_here_are_told(tmp_path, monkeypatch):
     module.write_text(f'{words}    """My own."""\n')
     monkeypatch.syspath_prepend(str(tmp_path))
     walk = importlib.import_module("walkmod").Walk
-    searchers = {"random": "random", "walk": walk}
+    searchers = {"random": "random", "my walk": walk}
     own = Experiment("own", ["softmax/4096x640"], searchers, 1, Budget(trials=5), gpu="h200")
     own.run(directory=tmp_path / "runs")
     sys.modules.pop("walkmod")
@@ -111,13 +111,13 @@ def test_runs_of_a_searcher_that_is_not_here_are_told(tmp_path, monkeypatch):
     path = tmp_path / "runs" / "own.parquet"
     found = replay_runs(path, count=None, left_out=lacking)
     assert [*found.values()] == [[]]
-    ((run, why),) = lacking.items()
-    assert " walk " in run
+    ((searcher, why),) = lacking.items()
+    assert searcher == "my walk"
     assert "walkmod" in why
     told, fine = recomputing._replayed(
         "own", tmp_path / "runs" / "own.parquet", count=None, seed=0
     )
-    assert told[-1].startswith("own: runs of walk were left out: ")
+    assert told[-1].startswith("own: runs of my walk were left out: ")
     assert not fine, "nobody else has its code"
 
 
