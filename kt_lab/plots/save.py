@@ -27,6 +27,7 @@ _PACKAGES = ("kt_lab", "matplotlib", "numpy", "pandas", "scipy")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPUTES = ("baseline.py", "study.py", "stats/*.py", "comparison/*.py", "publication/*.py",
              "plots/*.py")  # fmt: skip
+_NAMES = ("panel", "gpu", "kernel", "workload", "searcher", "reference")
 _COLLAPSED = "constrained_layout not applied"  # how matplotlib's warning begins
 _FIXED = TRUE_TYPE | {"savefig.bbox": None}  # also for a figure drawn outside `paper`
 
@@ -155,11 +156,12 @@ def _room_required(fig: Figure) -> Iterator[None]:
 def read_points(path: str | Path) -> dict[str, pd.DataFrame]:
     """Returns the tables that `save_figure` wrote, by panel; a single table is named "data".
 
-    Numbers come back bit by bit, so drawing from them gives the same figure. Columns that hold
-    nothing in a panel are left out of it.
+    Numbers come back bit by bit and names as they were written, also "None" or "8", so drawing
+    from them gives the same figure. Columns that hold nothing in a panel are left out of it.
     """
     try:
-        table = pd.read_csv(path)
+        texts = dict.fromkeys(_NAMES, "str")
+        table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as error:
         raise StoreError(
             f"the points of a figure must be a CSV table that save_figure wrote, "

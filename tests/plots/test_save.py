@@ -106,6 +106,19 @@ def test_points_come_back_bit_by_bit(tmp_path):
     assert paths["csv"].read_text().splitlines()[1] == "p,0.30000000000000004,1"
 
 
+def test_names_come_back_as_they_were_written(tmp_path):
+    names = ["None", "NA", "8", "1e3"]
+    table = pd.DataFrame(
+        {"x": [1.0, np.nan, np.inf, -np.inf], "searcher": names, "workload": None}
+    )
+    points = reread({"nan": table, "8": table.head(1)}, "names", tmp_path)
+    assert [*points] == ["nan", "8"]
+    assert points["nan"]["searcher"].tolist() == names
+    pd.testing.assert_series_equal(points["nan"]["x"], table["x"])
+    paths = plots.save_figure(Figure(figsize=(1, 1)), "a", data=table, directory=tmp_path)
+    assert plots.read_points(paths["csv"])["data"]["workload"].isna().all()
+
+
 def test_the_json_tells_origin_and_caption(saved):
     facts = json.loads(saved["json"].read_text())
     assert facts["csv_sha256"] == hashlib.sha256(saved["csv"].read_bytes()).hexdigest()
