@@ -161,6 +161,8 @@ def test_a_changed_file_is_told_before_anything_runs(unpacked, name):
 
 
 def test_missing_and_added_files_are_told(unpacked):
+    here = unpacked.parent / "recomputed"  # a folder's name of its own, here around it
+    unpacked = unpacked.rename(here)
     (unpacked / "requirements.lock").unlink()
     (unpacked / "kt_lab" / "sitecustomize.py").write_text("raise SystemExit(0)\n")
     status, said = recompute(unpacked)
