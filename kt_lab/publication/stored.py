@@ -1,6 +1,7 @@
 """Stored runs of a study with all that they rest on, read from files alone."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from kt_lab.stats.tables import RUN
 from kt_lab.store import read_table
 from kt_lab.studies import REFERENCE
 
+_FACTS = ("searchers", "seeds", "budget", "lanes", "landscapes", "provenance")
 _TOLD = ("scikit-learn", "optuna")  # packages that searchers decide with
 
 
@@ -146,11 +148,13 @@ def read_study(
         reference: A searcher; None: pattern search, under whatever name it ran, else the first.
 
     Raises:
-        StoreError: A landscape is not the one that was replayed.
+        StoreError: A landscape is not the one that was replayed, or runs are missing.
     """
     files = parts_of(name)
     tables = {part: read_table(path)[1] for part, path in files.items()}
     each_runs = {part: load_runs(path) for part, path in files.items()}
+    for part, facts in tables.items():
+        _require_whole(part, each_runs[part], facts)
     _require_one_study(name, each_runs)
     runs = _joined([*each_runs.values()])
     require_found(runs)
@@ -183,6 +187,22 @@ def read_study(
                     "data/landscapes; run the study again"
                 )
     return StoredStudy(name, runs, _reference(runs, reference), tables, files, found)
+
+
+def _require_whole(part: str, runs: pd.DataFrame, facts: Mapping[str, Any]) -> None:
+    """Raises StoreError unless a table holds every run that was asked for, and no other."""
+    if missing := [fact for fact in _FACTS if fact not in facts]:
+        raise StoreError(
+            f"a stored study must tell its {', '.join(_FACTS)}, got no {', '.join(missing)} in "
+            f"{part}; kt_lab.experiment.Experiment stores them"
+        )
+    counts = {fact: len(facts[fact]) for fact in ("searchers", "landscapes", "lanes")}
+    asked = math.prod(counts.values()) * facts["seeds"]
+    if (held := len(runs[list(RUN)].drop_duplicates())) != asked:
+        raise StoreError(
+            f"a stored study must hold all {asked:,} runs that were asked for, got {held:,} in "
+            f"{part}, which was changed since; move it away and run the experiment again"
+        )
 
 
 def _require_one_study(name: str, parts: Mapping[str, pd.DataFrame]) -> None:

@@ -22,6 +22,7 @@ from kt_lab.formats import read_cache
 from kt_lab.landscape import landscapes
 from kt_lab.publication import FIGURES, TABLES, publish, read_study, tables
 from kt_lab.publication.stored import parts_of, sha256
+from kt_lab.store import read_table, write_table
 from kt_lab.study import latency_table
 from kt_lab.trial import Config
 from tests.formats.files import hub, write
@@ -298,6 +299,21 @@ def test_a_part_that_is_missing_or_there_twice_is_told(stored, tmp_path, monkeyp
     with pytest.raises(StoreError, match="the study tiny_two is not computed to its end"):
         parts_of("tiny")
     assert [*parts_of("tiny_one")] == ["tiny_one"]
+
+
+def test_a_study_without_some_of_its_runs_is_refused(stored, tmp_path, monkeypatch):
+    """Seeds that were left out would be but a lower number in captions."""
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    shutil.copytree(stored / "landscapes", tmp_path / "landscapes")
+    path = tmp_path / "runs" / "fewer" / "fewer.parquet"
+    frame, facts = read_table(stored / "runs" / "tiny_one" / "tiny_one.parquet")
+    write_table(frame[(frame["seed"] == 0) | (frame["searcher"] == "random")], path, facts=facts)
+    with pytest.raises(StoreError, match="all 8 runs that were asked for, got 6 in fewer"):
+        read_study("fewer")
+    told = {name: value for name, value in facts.items() if name not in ("seeds", "budget")}
+    write_table(frame, path, facts=told)
+    with pytest.raises(StoreError, match="got no seeds, budget in fewer"):
+        read_study("fewer")
 
 
 def test_a_study_of_which_no_run_found_anything_is_refused(data, tmp_path):
