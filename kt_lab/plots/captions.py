@@ -1,5 +1,6 @@
 """Words that several captions share, made from the tables that are drawn."""
 
+import unicodedata
 from collections.abc import Iterable
 
 import pandas as pd
@@ -149,22 +150,28 @@ _LATEX = {
     "\u00a0": "~",
     "\u202f": r"\,",
 }
+# letters up to U+017F that pdflatex cannot set in the fonts that it takes unless told
+_NO_GLYPH = frozenset("ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 
 
 def latex_text(text: str) -> str:
     """Returns a text as LaTeX that pdflatex sets as it reads, whatever characters it holds.
 
-    A straight double quote opens and closes like a printed one. What is neither ASCII nor a
-    letter of Latin 1 nor known here becomes its code in brackets: pdflatex would stop at it.
+    A straight double quote opens and closes like a printed one. What is neither ASCII nor an
+    accented Latin letter nor known here becomes its code in brackets: pdflatex would stop at it.
     """
     parts, opened = [], False
-    for letter in text:
+    for letter in unicodedata.normalize("NFC", text):
         if letter == '"':
             parts.append("''" if opened else "``")
             opened = not opened
+        elif letter == "-" and parts and parts[-1].endswith("-"):
+            parts.append("{}-")  # two in a row would be set as one dash
         elif letter in _LATEX:
             parts.append(_LATEX[letter])
-        elif letter.isascii() or (letter.isalpha() and ord(letter) < 0x180):
+        elif letter.isascii() or (
+            letter.isalpha() and ord(letter) < 0x180 and letter not in _NO_GLYPH
+        ):
             parts.append(letter)
         else:
             parts.append(f"[U+{ord(letter):04X}]")

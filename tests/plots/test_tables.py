@@ -131,6 +131,8 @@ def test_wrong_columns_are_refused():
         ("{$x^2~\\}", r"\{\$x\textasciicircum{}2\textasciitilde{}\textbackslash{}\}"),
         ('the "best" of', "the ``best'' of"),
         ("café 漢", "café [U+6F22]"),
+        ("Wałęsa, Đorđe", "Wał[U+0119]sa, [U+0110]or[U+0111]e"),  # no such glyphs in its fonts
+        ("u\u0308ber a--b---c", "über a-{}-b-{}-{}-c"),
     ],
 )
 def test_captions_are_safe_for_latex(plain, safe):

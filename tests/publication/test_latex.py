@@ -12,7 +12,8 @@ from kt_lab.publication import publish
 
 pytestmark = pytest.mark.slow
 
-EVERY_LETTER = "".join(map(chr, range(32, 127))) + "µ∞×±≤≥–—’‘“”…é\u00a0漢"  # noqa: RUF001
+EVERY_LETTER = "".join(map(chr, [*range(32, 127), *range(160, 384)]))
+EVERY_LETTER += "µ∞×±≤≥–—’‘“”…é\u00a0漢"  # noqa: RUF001
 LOST = re.compile(r"Overfull \\hbox \((\d+(?:\.\d+)?)pt too wide\)")
 
 
