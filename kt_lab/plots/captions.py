@@ -61,11 +61,11 @@ def ended_words(*bands: pd.DataFrame) -> str:
     return " (thin after the marker: fewer than half still run)" if thin else ""
 
 
-def interval_words(table: pd.DataFrame) -> str:
-    """Returns the sentence that says what the intervals of a table of ratios are."""
+def interval_words(table: pd.DataFrame, *, mean: str = "geomean") -> str:
+    """Returns the sentence that says what the intervals of a table of means are."""
     return (
         f"Intervals: {100 * float(table['confidence'].iloc[0]):g}% percentile bootstrap; a "
-        "geomean (over workloads) resamples kernels, their workloads and their seeds, a single "
+        f"{mean} (over workloads) resamples kernels, their workloads and their seeds, a single "
         "workload resamples its seeds."
     )
 

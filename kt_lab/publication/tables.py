@@ -153,6 +153,7 @@ def _scores(stored: StoredStudy, _: pd.DataFrame | None) -> PaperTable:
     data = data.sort_values(["estimate", "searcher"], ascending=[False, True])
     label = searcher_style(stored.reference).label
     ends = {"low": data["difference_low"], "high": data["difference_high"]}
+    each = ", all means over workloads" if data["n_workloads"].iloc[0] > 1 else ""
     columns = (
         words("searcher", _labels(data["searcher"])),
         numbers("score", data["estimate"], low=data["low"], high=data["high"], best="high",
@@ -162,8 +163,8 @@ def _scores(stored: StoredStudy, _: pd.DataFrame | None) -> PaperTable:
     caption = (
         "Score of Willemsen et al. (FGCS 2024): the incumbent's mean position between exact "
         f"random search (0) and the optimum (1) from {data['from_trials'].mean():.0f} to "
-        f"{data['to_trials'].mean():.0f} trials; the highest in bold. {evidence_of(stored.runs)} "
-        f"{interval_words(data)}"
+        f"{data['to_trials'].mean():.0f} trials{each}; the highest in bold. "
+        f"{evidence_of(stored.runs)} {interval_words(data, mean='mean')}"
     )
     return PaperTable(columns, data.reset_index(drop=True), caption)
 

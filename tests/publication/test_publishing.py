@@ -67,6 +67,16 @@ def test_captions_tell_what_they_rest_on(written, name):
         assert "Pattern" in facts["caption"] or name == "table_scores"
 
 
+def test_a_score_is_told_as_the_mean_that_it_is(written):
+    """Not as a geomean, and its range of trials as a mean where workloads have their own."""
+    caption = json.loads(written["table_scores"]["json"].read_text())["caption"]
+    data = pd.read_csv(written["table_scores"]["csv"])
+    ends = (f"{data[name].mean():.0f}" for name in ("from_trials", "to_trials"))
+    assert f"from {' to '.join(ends)} trials, all means over workloads; the highest" in caption
+    assert "; a mean (over workloads) resamples kernels" in caption
+    assert "geomean" not in caption
+
+
 def test_nothing_of_the_moment_or_the_machine_is_written(written):
     folder = str(written["document"]["tex"].parent)
     for paths in written.values():
