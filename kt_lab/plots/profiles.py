@@ -118,15 +118,16 @@ def caption_profiles(
     names = style_order(ecdf["searcher"] if chosen is None else chosen)
     others = ecdf["searcher"].nunique() - len(names)
     grey = f"; grey: {counted(others, 'other')}" if others else ""
-    workloads = counted(int(profile["n_workloads"].iloc[0]), "workload")
+    # each workload counts on each of its GPUs, as in no other caption
+    landscapes = counted(int(profile["n_workloads"].iloc[0]), "landscape")
     targets = counted(int(ecdf["n_targets"].iloc[0]), "target")
     return (
         f"{listed(searcher_style(name).label for name in names)}{grey}. {evidence} Left: share of "
         f"pairs of a run and a target ({targets}, from 100% to 1% "
         "above the optimum, evenly spaced in ratio) reached by then; a curve ends at what its "
         "runs reach, nothing is restarted. Right: performance profile, the share of "
-        f"{workloads} on which a searcher's final latency is "
-        "within a factor of the best searcher's. Every workload weighs the same; "
+        f"{landscapes} on which a searcher's final latency is "
+        "within a factor of the best searcher's. Every landscape weighs the same; "
         f"{JUDGED}. Costs are on a logarithmic axis; no intervals are "
         "drawn."
     )

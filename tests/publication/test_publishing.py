@@ -276,7 +276,11 @@ def test_a_workload_of_two_gpus_is_published_as_two(data, tmp_path, monkeypatch)
         name, budget = f"mine_{gpu}", Budget(trials=25)
         study = Experiment(name, [here.workload], ("pattern", "random"), 2, budget, gpu=gpu)
         study.run(directory=both / "runs" / name)
-    written = publish("mine", directory=tmp_path / "out", only=["table_latencies"])
+    names = ["profiles", "table_latencies"]
+    written = publish("mine", directory=tmp_path / "out", only=names)
+    said = json.loads(written["profiles"]["json"].read_text())["caption"]
+    assert "1 workload of 1 kernel (h100 and h200" in said
+    assert "share of 2 landscapes on which" in said
     table = pd.read_csv(written["table_latencies"]["csv"])
     assert len(table) == 2
     told = json.loads(written["table_latencies"]["json"].read_text())["provenance"]["landscapes"]
