@@ -31,9 +31,10 @@ the packages are installed. Two cores recompute a study of a million trials in a
    ```
 
    It compares the SHA-256 of every file with `MANIFEST.json`, recomputes the numbers of every
-   figure and table from the stored runs, replays a random sample of the runs from the recorded
-   landscapes, and ends with status 0 if all are equal. `--replay 100 --seed 7` replays other runs
-   and more, `--replay all` every one (hours), `--only table_trials` recomputes one table.
+   figure and table and the words of its caption from the stored runs, replays a random sample of
+   the runs from the recorded landscapes, and ends with status 0 if all are equal.
+   `--replay 100 --seed 7` replays other runs and more, `--replay all` every one (hours),
+   `--only table_trials` recomputes one table.
 4. Compare `recomputed/` with `paper/` by eye, if you like. `pdflatex document.tex` in either
    shows everything on the venue's page (texlive-latex-base, texlive-latex-recommended).
 

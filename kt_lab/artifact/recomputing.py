@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from collections.abc import Collection, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,11 @@ def recompute(
         wanted = settings["only"] if only is None else [n for n in settings["only"] if n in only]
         if wanted:
             publish(name, directory=fresh, **settings | {"only": wanted}, workers=workers)
-        different = {n: compare_tables(published / f"{n}.csv", fresh / f"{n}.csv") for n in wanted}
+        different = {
+            n: compare_tables(published / f"{n}.csv", fresh / f"{n}.csv")
+            + _compare_words(published / f"{n}.tex", fresh / f"{n}.tex")
+            for n in wanted
+        }
         for table, said in different.items():
             told += [f"{name}/{table}: {words}" for words in said]
             good &= not said
@@ -110,6 +115,22 @@ def compare_tables(stored: Path, fresh: Path) -> list[str]:
                 f"{at}: {one.iloc[at]} was published, {two.iloc[at]} recomputed"
             )
     return problems
+
+
+def _compare_words(stored: Path, fresh: Path) -> list[str]:
+    """Returns in what line two written floats differ first, a sentence: a caption or a number."""
+    if absent := [path.name for path in (stored, fresh) if not path.exists()]:
+        return [f"{absent[0]} was not written"]
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in (stored, fresh)]
+    for number, (one, two) in enumerate(zip_longest(*texts, fillvalue=""), start=1):
+        if one != two:
+            at = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
+            words = [repr(line[max(0, at - 20) : at + 20]) for line in (one, two)]
+            return [
+                f"line {number} of {stored.name} differs: {words[0]} was published, {words[1]} "
+                "recomputed"
+            ]
+    return []
 
 
 def replay_runs(

@@ -184,6 +184,24 @@ def test_a_number_that_the_runs_do_not_give_is_told_even_if_the_manifest_agrees(
     assert "the numbers of 0 of 1 figures and tables are equal" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "was", "told"),
+    [
+        ("table_trials", "budget 40 trials", "line 4 of table_trials.tex differs: "),
+        ("ratios", "runs and Pattern in", "line 5 of ratios.tex differs: "),
+    ],
+)
+def test_a_printed_word_that_the_runs_do_not_give_is_told(unpacked, name, was, told):
+    """What a reader sees is not the csv: numbers are printed in tables and in captions."""
+    path = unpacked / "paper" / "tiny" / f"{name}.tex"
+    path.write_text(path.read_text().replace(was, was.replace("0", "5").replace("runs", "goes")))
+    forge(unpacked, f"paper/tiny/{name}.tex")
+    status, said = recompute(unpacked, "--replay", "0", "--only", name)
+    assert status == 1
+    assert f"tiny/{name}: {told}" in said
+    assert "was published, " in said
+
+
 def test_a_run_that_the_landscape_does_not_give_is_told(unpacked):
     from kt_lab.store import read_table, write_table
 
