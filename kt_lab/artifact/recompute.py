@@ -23,7 +23,10 @@ _OWN = "__pycache__"  # folders that using the artifact makes among these
 
 def check_files(root: Path) -> list[str]:
     """Returns what is wrong with the files of an artifact, a sentence each; needs no packages."""
-    listed = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["files"]
+    try:
+        listed = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [f"without its list of files: {MANIFEST}: {type(error).__name__}: {error}"]
     problems = []
     for name, facts in listed.items():
         path = root / name

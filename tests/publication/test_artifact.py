@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from kt_lab.artifact import bundle, compare_tables, recomputing, replay_runs
+from kt_lab.artifact.recompute import check_files
 from kt_lab.budget import Budget
 from kt_lab.capture.searcher import searcher_class
 from kt_lab.cli import main
@@ -200,6 +201,15 @@ def test_a_printed_word_that_the_runs_do_not_give_is_told(unpacked, name, was, t
     assert status == 1
     assert f"tiny/{name}: {told}" in said
     assert "was published, " in said
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"studies": {}}'])
+def test_an_artifact_without_its_list_of_files_says_so(unpacked, text):
+    (unpacked / "MANIFEST.json").unlink()
+    if text is not None:
+        (unpacked / "MANIFEST.json").write_text(text)
+    (said,) = check_files(unpacked)
+    assert said.startswith("without its list of files: MANIFEST.json: ")
 
 
 def test_a_run_that_the_landscape_does_not_give_is_told(unpacked):
