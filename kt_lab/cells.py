@@ -18,7 +18,7 @@ from kt_lab.runners.replay import ReplayRunner, judged_us, timing_costs_s
 from kt_lab.search import get_searcher
 from kt_lab.search.base import Searcher
 from kt_lab.space import ParameterSpace
-from kt_lab.trial import Config, History, Measurement, Proposal, Trial
+from kt_lab.trial import OK, Config, History, Measurement, Proposal, Trial
 from kt_lab.tune import tune_whole
 
 CATEGORIES = ("workload", "kernel", "gpu", "searcher", "status", "origin")
@@ -71,7 +71,7 @@ def recorded(workload: str, gpu: str | None) -> Landscape:
 
 
 def require_apart(workloads: Iterable[str], gpu: str | None) -> None:
-    """Loads landscapes; raises UsageError where two of the names or files are of the same one."""
+    """Loads landscapes; raises UsageError where two names are of one, or nothing works in one."""
     told: dict[tuple[str, str], str] = {}
     for workload in workloads:
         landscape = recorded(workload, gpu)
@@ -79,6 +79,11 @@ def require_apart(workloads: Iterable[str], gpu: str | None) -> None:
             raise UsageError(
                 f"a workload of one GPU must be named once, got {key[0]} on {key[1]} as "
                 f"{told[key]} and as {workload}; leave one of them out"
+            )
+        if not landscape.table["status"].eq(OK).any():
+            raise UsageError(
+                f"a workload must have a config that works, got none of {key[0]} on {key[1]}; "
+                "leave it out"
             )
         told[key] = workload
 
@@ -175,7 +180,8 @@ def history_table(
         `generation` and `predicted` are the proposal's (rounded to five digits: the last bits
         differ between machines); `twin`: its samples were taken over from an identical launch.
     """
-    said = [t.proposal.predicted for t in history]
+    said = [np.nan if (p := t.proposal.predicted) is None else float(f"{p:.5g}") for t in history]
+    repetitions = [len(t.measurement.samples_us) for t in history]
     at = np.asarray([t.measurement.info.get("config", -1) for t in history], dtype=np.int32)
     if (at < 0).any():
         numbers: dict[Config, int] = {}
@@ -188,9 +194,7 @@ def history_table(
             "trial": np.asarray([t.number for t in history], dtype=np.int32),
             "config": at,
             "first": np.asarray([t.first for t in history], dtype=bool),
-            "repetitions": np.asarray(
-                [len(t.measurement.samples_us) for t in history], dtype=np.int16
-            ),
+            "repetitions": np.asarray(repetitions, dtype=np.int16),
             "status": [t.status for t in history],
             "latency_us": np.asarray([t.latency_us for t in history], dtype=np.float32),
             "judged_us": known.astype(np.float32),
@@ -200,9 +204,7 @@ def history_table(
             "search_s": _seconds([t.search_s for t in history], digits=3),
             "origin": [t.proposal.origin for t in history],
             "generation": pd.array([t.proposal.generation for t in history], dtype="Int16"),
-            "predicted": np.asarray(
-                [np.nan if p is None else float(f"{p:.5g}") for p in said], dtype=np.float32
-            ),
+            "predicted": np.asarray(said, dtype=np.float32),
             "twin": pd.array(["twin" in t.measurement.info for t in history], dtype="boolean"),
         }
     )

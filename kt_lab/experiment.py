@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -297,9 +297,7 @@ def _compute(cells: Iterable[Cell], executor: Executor | None, stop: Callable[[]
     if executor is not None:
         yield from spread(cells, executor, stop)
         return
-    for cell in cells:
-        if stop():
-            return
+    for cell in takewhile(lambda _: not stop(), cells):
         yield cell, (columns(run_cell(cell)), process_name())
 
 

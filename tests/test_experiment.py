@@ -19,10 +19,11 @@ from kt_lab.cells import (
 )
 from kt_lab.errors import LandscapeError, StoreError, UnknownName, UsageError
 from kt_lab.experiment import LATER, Experiment, compare_cell, load_runs, process_pool
-from kt_lab.landscape import landscapes
+from kt_lab.landscape import Landscape, landscapes
 from kt_lab.runners.replay import ReplayRunner
 from kt_lab.search.random import RandomSearch
 from kt_lab.store import read_table, write_table
+from tests.runners.tables import make_landscape
 
 WORKLOADS = ("softmax/4096x640", "int4_gemm/1x1x7168x8192")
 SEARCHERS = ("random", "pattern", "lfbo_pattern", "tpe")
@@ -304,6 +305,15 @@ def test_a_landscape_and_its_own_file_are_one_workload():
     file = next(e.path for e in landscapes() if e.workload == "softmax/4096x640")
     with pytest.raises(UsageError, match=f"as softmax/4096x640 and as {file}"):
         _experiment(workloads=["softmax/4096x640", str(file)])
+
+
+def test_a_workload_on_which_nothing_works_is_refused_before_anything_runs(tmp_path):
+    table = make_landscape().table.reset_index(drop=True)
+    none = pd.Series([[] for _ in range(len(table))])
+    dead = table.assign(status="compile_error", samples_us=none, visit=none)
+    path = Landscape(dead, make_landscape().manifest).save(tmp_path / "toy")
+    with pytest.raises(UsageError, match="works, got none of toy/16 on test; leave it out"):
+        _experiment(workloads=[WORKLOADS[0], str(path)])
 
 
 def test_numpys_numbers_are_as_good_as_pythons(tmp_path):
