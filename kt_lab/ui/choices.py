@@ -11,7 +11,7 @@ from typing import Any
 from kt_lab.cells import recorded
 from kt_lab.errors import KtLabError, UnknownName, UsageError
 from kt_lab.journals import journaled
-from kt_lab.landscape import landscapes
+from kt_lab.landscape import data_directory, landscapes
 from kt_lab.manifests import read_manifest
 from kt_lab.prior import Prior
 from kt_lab.runners import Runner
@@ -94,6 +94,16 @@ def _gpus() -> list[RunnerChoice]:
         label = f"{name}, GPU {device}" if len(uuids) > 1 else name
         found.append(RunnerChoice(label, gpu_slug(name), uuid, device))
     return found
+
+
+def require_listed(workload: str) -> None:
+    """Raises UsageError for the file of a landscape: panels offer those in the folder of data."""
+    if str(workload).endswith(".parquet"):
+        raise UsageError(
+            "a panel takes the key of a workload whose landscape lies in "
+            f"{data_directory() / 'landscapes'}, got the file {workload}; copy it and its .json "
+            "to a folder <kernel>/<gpu> there"
+        )
 
 
 def chosen(choices: Sequence[RunnerChoice], wanted: str) -> RunnerChoice:

@@ -13,7 +13,7 @@ from kt_lab.errors import UnknownName, UsageError
 from kt_lab.experiment import Experiment
 from kt_lab.landscape import landscapes
 from kt_lab.search.base import Options, option
-from kt_lab.ui.choices import searcher_names
+from kt_lab.ui.choices import require_listed, searcher_names
 from kt_lab.ui.controls import OptionControls, dropdown
 from kt_lab.ui.keyboard import described
 from kt_lab.ui.shell import Shell
@@ -93,6 +93,8 @@ class CompareChoice:
                 getattr(self, name).value = value
         for name, values in (("searchers", searchers), ("workloads", workloads)):
             if values is not None:
+                for value in values if name == "workloads" else ():
+                    require_listed(value)
                 _require(name[:-1], values, getattr(self, name).options)
                 getattr(self, name).value = tuple(values)
         self.options.value = self.options.value | options

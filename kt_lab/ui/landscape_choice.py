@@ -10,6 +10,7 @@ from kt_lab.cells import recorded
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.landscape import Landscape, landscapes
 from kt_lab.stats.slices import check_axes, value_text
+from kt_lab.ui.choices import require_listed
 from kt_lab.ui.controls import dropdown, offer
 from kt_lab.ui.keyboard import described
 
@@ -82,8 +83,10 @@ class LandscapePicker(_Quiet):
 
         Raises:
             UnknownName: Nothing was recorded of the workload, or not on that GPU.
+            UsageError: It is a file.
         """
         workload = self.workload.value if workload is None else workload
+        require_listed(workload)
         gpus = [e.gpu for e in self._entries if e.workload == workload]
         if not gpus:
             raise UnknownName("recorded workload", workload, [e.workload for e in self._entries])
@@ -97,6 +100,7 @@ class LandscapePicker(_Quiet):
 
         Raises:
             UnknownName: Nothing was recorded of the workload, or not on that GPU.
+            UsageError: It is a file.
         """
         landscape = self.wanted(workload, gpu=gpu)
         with self._together():

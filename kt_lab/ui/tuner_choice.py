@@ -13,7 +13,14 @@ from kt_lab.kernels import workload_of_shape
 from kt_lab.landscape import landscapes
 from kt_lab.search import get_searcher
 from kt_lab.space import ParameterSpace
-from kt_lab.ui.choices import RunnerChoice, Search, chosen, runner_choices, searcher_names
+from kt_lab.ui.choices import (
+    RunnerChoice,
+    Search,
+    chosen,
+    require_listed,
+    runner_choices,
+    searcher_names,
+)
 from kt_lab.ui.controls import OptionControls, RunOptions, ValueControls, dropdown, entry, offer
 from kt_lab.ui.restriction import restrict
 from kt_lab.ui.view import TunerView
@@ -169,6 +176,7 @@ class TunerChoice:
 
     def _turn_to(self, key: str) -> None:
         """Chooses a workload; one of another shape is offered from now on."""
+        require_listed(key)
         kernel = key.partition("/")[0]
         shipped = [each.key for known in self._kernels.values() for each in known.workloads]
         if kernel not in self._kernels and key in {each.workload for each in landscapes()}:

@@ -14,7 +14,15 @@ from kt_lab.plots import read_points
 from kt_lab.plots.slices import cell_text
 from kt_lab.stats import search_path
 from kt_lab.trial import OK
-from kt_lab.ui import ConfigInspector, LandscapePanel, landscape, shell, slice_figure
+from kt_lab.ui import (
+    ComparePanel,
+    ConfigInspector,
+    LandscapePanel,
+    TunerPanel,
+    landscape,
+    shell,
+    slice_figure,
+)
 from kt_lab.ui.background import alive
 
 WORKLOAD = "int4_gemm/1x2048x2048x2048"  # the one with most failures
@@ -45,6 +53,15 @@ def chosen(panel):
     assert len(found) == 1
     assert [at for at, cell in panel.map.cells.items() if cell.tabbable] == found
     return found[0]
+
+
+def test_the_file_of_a_landscape_is_told_where_panels_find_it():
+    file, told = "recorded/softmax/h200/4096x640.parquet", "copy it and its .json to a folder"
+    for make in (LandscapePanel, ConfigInspector, TunerPanel):
+        with pytest.raises(UsageError, match=told):
+            make(file)
+    with pytest.raises(UsageError, match=told):
+        ComparePanel(["random"], [file])
 
 
 # -- the map --------------------------------------------------------------------------------------
