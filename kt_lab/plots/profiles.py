@@ -58,7 +58,7 @@ def plot_profiles(
     left.set_ylabel("share of runs and targets reached")
     whose = "" if is_narrow(fig) else " searcher of the workload"
     right.set_xlabel(f"factor over the best{whose}")
-    right.set_ylabel("share of workloads within")
+    right.set_ylabel("share of landscapes within")
     others = len(set(ecdf["searcher"].astype(str)) - set(names))
     handles = [_handle(name) for name in names]
     if others:

@@ -135,7 +135,7 @@ def test_profiles_draw_the_chosen_over_grey_others(runs):
     told = plots.caption_profiles(ecdf.assign(n_targets=1), one, evidence="", chosen=NAMES[:2])
     assert "grey: 1 other. " in told
     assert "(1 target, " in told
-    assert "share of 1 workload on which" in told
+    assert "share of 1 landscape on which" in told
 
 
 @pytest.fixture
