@@ -162,6 +162,8 @@ INSPECT = ["inspect", "softmax/4096x640"]
         ([*INSPECT, "--csv", "/"], "--csv must name a file in a folder that exists, got /"),
         ([*INSPECT, "--cache", __file__], "--cache must be a folder, or a name that is free"),
         ([*INSPECT, "--diff", "a", "b", "--json"], "--diff prints a text, got --json"),
+        (["compare", "--figures", __file__], "--figures must be a folder, or a name that is free"),
+        (["figures", "--directory", __file__], "--directory must be a folder, or a name that is"),
         (["datasheet", "--show", "--file", "x"], "--show writes nothing, got --file x"),
         (["publish", "headline", "--workers", "0", "--directory", "x"], "--workers must be >= 1"),
     ],

@@ -1,6 +1,7 @@
 """The subcommands of `kt-lab`, one module each; kt_lab.cli has the table of them."""
 
 import argparse
+from pathlib import Path
 
 from kt_lab.errors import UsageError
 
@@ -12,3 +13,9 @@ def require_least(args: argparse.Namespace, **least: float) -> None:
         if value is not None and not value >= floor:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option} must be >= {floor}, got {value}")
+
+
+def require_folder(option: str, path: Path | None) -> None:
+    """Raises UsageError where an option's folder cannot be made, since a file stands there."""
+    if path and path.exists() and not path.is_dir():
+        raise UsageError(f"{option} must be a folder, or a name that is free, got {path}")

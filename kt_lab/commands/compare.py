@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from kt_lab.cells import recorded
+from kt_lab.commands import require_folder
 from kt_lab.comparison import budget_table, draw_all, request, table_text
 from kt_lab.comparison.requests import rows_of
 from kt_lab.errors import UnknownName, UsageError, require_known
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compares, prints the table, and draws the figures if they are wanted."""
+    require_folder("--figures", args.figures)
     runs, given, reference = _stored(args) if args.study else _replayed(args)
     known = {"reference": reference, "landscapes": given}
     table = budget_table(runs, **known)

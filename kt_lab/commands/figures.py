@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from kt_lab.commands import require_folder
 from kt_lab.store import read_table
 from kt_lab.studies import LANES, headline, load_study, stored
 from kt_lab.study import apart, draw_all, latency_table, ratio_tables, spot_check
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Recomputes a random sample of the stored runs and draws; 1 if one differs that must not."""
+    require_folder("--directory", args.directory)
     experiment = headline()
     runs = load_study(experiment)
     seed = random.SystemRandom().randrange(10**6) if args.seed is None else args.seed

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab.commands import require_least
+from kt_lab.commands import require_folder, require_least
 from kt_lab.commands.listing import aligned
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.inspect import TARGETS, Inspection, Target, diff, get_target, inspect_space
@@ -65,8 +65,7 @@ def run(args: argparse.Namespace) -> int:
     require_least(args, limit=1, workers=1, max_spill_bytes=0)
     if args.csv and (not args.csv.parent.is_dir() or args.csv.is_dir()):
         raise UsageError(f"--csv must name a file in a folder that exists, got {args.csv}")
-    if args.cache and args.cache.exists() and not args.cache.is_dir():
-        raise UsageError(f"--cache must be a folder, or a name that is free, got {args.cache}")
+    require_folder("--cache", args.cache)
     found = [(w, _inspect(w, target, args)) for w in chosen for target in targets]
     if args.csv:
         tables = {(workload.key, i.target.name): i.table for workload, i in found}
