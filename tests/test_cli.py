@@ -183,6 +183,14 @@ def test_a_datasheet_of_nothing_is_one_sentence(tmp_path, monkeypatch, capsys):
     assert "does KT_LAB_DATA fit?" in capsys.readouterr().err
 
 
+def test_a_page_that_is_no_text_is_one_sentence_and_stays(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_bytes(b"\xff\xfe")
+    assert cli.main(["datasheet", "--file", str(page)]) == 2
+    assert "--file must be a page in UTF-8" in capsys.readouterr().err
+    assert page.read_bytes() == b"\xff\xfe"
+
+
 def test_an_unknown_name_survives_the_way_out_of_a_process():
     error = UnknownName("study", "headlin", ["headline"])
     again = pickle.loads(pickle.dumps(error))

@@ -36,7 +36,10 @@ def run(args: argparse.Namespace) -> int:
             print(datasheet().round(4).to_string(index=False))
         return 0
     if args.file is not None:
-        text = args.file.read_text(encoding="utf-8")
+        try:
+            text = args.file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"--file must be a page in UTF-8, got {args.file}: {error}") from None
         table = datasheet()
         anew = pages.rewritten(text, {(BEGIN, END): markdown(table)})
         args.file.write_text(anew, encoding="utf-8")
