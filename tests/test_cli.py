@@ -177,10 +177,11 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_done(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_datasheet_of_nothing_is_one_sentence(tmp_path, monkeypatch, capsys):
+def test_a_datasheet_or_a_comparison_of_nothing_is_one_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
-    assert cli.main(["datasheet", "--show"]) == 2
-    assert "does KT_LAB_DATA fit?" in capsys.readouterr().err
+    for command in (["datasheet", "--show"], ["compare"]):
+        assert cli.main(command) == 2
+        assert f"got none in {tmp_path}: does KT_LAB_DATA fit?" in capsys.readouterr().err
 
 
 def test_a_page_that_is_no_text_is_one_sentence_and_stays(tmp_path, capsys):

@@ -18,9 +18,9 @@ from kt_lab.cells import recorded
 from kt_lab.commands import require_folder
 from kt_lab.comparison import budget_table, draw_all, request, table_text
 from kt_lab.comparison.requests import rows_of
-from kt_lab.errors import UnknownName, UsageError, require_known
+from kt_lab.errors import LandscapeError, UnknownName, UsageError, require_known
 from kt_lab.experiment import process_pool
-from kt_lab.landscape import REFERENCE_GPU, Landscape, landscapes
+from kt_lab.landscape import REFERENCE_GPU, Landscape, data_directory, landscapes
 from kt_lab.stats.tables import check_searcher
 from kt_lab.studies import FIELD, REFERENCE, SEARCHERS, STUDIES, load_study
 
@@ -78,6 +78,11 @@ def _reference(wanted: str | None, names: Sequence[str]) -> str:
 def _replayed(args: argparse.Namespace) -> tuple[pd.DataFrame, list[Landscape], str]:
     """Returns runs computed now, or resumed, their landscapes, and the reference."""
     _require_landscapes(args.workloads or ())
+    if not args.workloads and not landscapes():
+        raise LandscapeError(
+            f"a comparison needs recorded landscapes, got none in {data_directory()}: does "
+            "KT_LAB_DATA fit?"
+        )
     names = list(rows_of(args.searchers or SEARCHERS))
     reference = _reference(args.reference, names)
     if args.gpu:
