@@ -27,7 +27,6 @@ from kt_lab.search.conformance_cases import (
     bowl,
     broken,
     drive,
-    facts,
     flat,
     foreign_trials,
     huge_space,
@@ -71,10 +70,10 @@ def check_pending(make: Make, members: MakeSpace = small_space) -> None:
 def check_determinism(make: Make, members: MakeSpace = small_space) -> None:
     """The same seed and readings give the same proposals; other seeds others, if seeds matter."""
     space = members()
-    first, again = (facts(drive(make(space, seed=s), bowl(space))) for s in (3, 3))
+    first, again = (drive(make(space, seed=s), bowl(space)) for s in (3, 3))
     assert again == first, "the same seed and readings must give the same proposals"
     # The last is only searched where the one before it tells nothing.
-    alike = all(facts(drive(make(space, seed=s), bowl(space))) == first for s in (4, 5))
+    alike = all(drive(make(space, seed=s), bowl(space)) == first for s in (4, 5))
     assert not alike or not make(space, seed=3).seeded, "seeds 3, 4 and 5 gave the same proposals"
 
 
@@ -82,14 +81,14 @@ def check_global_state(make: Make, members: MakeSpace = small_space) -> None:
     """The global random state is left alone, and does not matter."""
     space = members()
     before = _global_state()
-    first = facts(drive(make(space, seed=1), bowl(space)))
+    first = drive(make(space, seed=1), bowl(space))
     after = _global_state()
     for module in before:
         assert before[module] == after[module], f"a searcher must not draw from global {module}"
     state = random.getstate()
     random.seed(12345)
     try:
-        second = facts(drive(make(space, seed=1), bowl(space)))
+        second = drive(make(space, seed=1), bowl(space))
     finally:
         random.setstate(state)
     assert first == second, "proposals must not depend on the global random state"
@@ -183,11 +182,7 @@ def check_huge(make: Make, _: MakeSpace = small_space) -> None:
     """The first 50 proposals from 10**8 points come fast; one that must list them refuses to."""
     space = huge_space()
     if make(small_space(), seed=0).enumerates:
-        message = ""
-        try:
-            make(space, seed=0)
-        except UsageError as error:
-            message = str(error)
+        message = _refusal(make, space, UsageError)
         size = f"{space.cartesian_size:,}"
         assert size in message, (
             f"a searcher that `enumerates` must refuse a space too large for it with a UsageError "
@@ -206,13 +201,18 @@ def check_huge(make: Make, _: MakeSpace = small_space) -> None:
 
 def check_options(make: Make, members: MakeSpace = small_space) -> None:
     """An option that does not exist is refused by name."""
-    message = None
-    try:
-        make(members(), seed=0, no_such_option=1)
-    except UnknownName as error:
-        message = str(error)
-    assert message is not None, "an unknown option must raise UnknownName, but was accepted"
+    message = _refusal(make, members(), UnknownName, no_such_option=1)
+    assert message, "an unknown option must raise UnknownName, but was accepted"
     assert "no_such_option" in message, f"the message must name the option, got {message}"
+
+
+def _refusal(make: Make, space: Space, kind: type[Exception], **options: Any) -> str:
+    """Returns what a searcher says that is refused; nothing if it is made."""
+    try:
+        make(space, seed=0, **options)
+    except kind as error:
+        return str(error)
+    return ""
 
 
 def check_close(make: Make, members: MakeSpace = small_space) -> None:
@@ -232,7 +232,7 @@ def check_pickle(make: Make, members: MakeSpace = small_space) -> None:
         copy = pickle.loads(pickle.dumps(make(space, seed=2)))
     except Exception as error:
         raise AssertionError(f"a fresh searcher must pickle, got {error!r}") from error
-    same = facts(drive(copy, bowl(space))) == facts(drive(make(space, seed=2), bowl(space)))
+    same = drive(copy, bowl(space)) == drive(make(space, seed=2), bowl(space))
     assert same, "a pickled copy must propose what the original proposes"
 
 

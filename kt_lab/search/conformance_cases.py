@@ -1,8 +1,9 @@
 """Spaces, landscapes and the driving loop of the conformance suite."""
 
 import random
+import signal
+import threading
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from kt_lab.trial import Config, Measurement, Proposal, Trial
 
 Evaluate = Callable[[Config], Measurement]
 TRIALS = 60  # enough for a few batches of most searchers, cheap enough for every check
+_LONG_S = 60.0  # of CPU time that one ask may take: a loop without end would hang the suite
 
 
 def small_space() -> ParameterSpace:
@@ -107,12 +109,8 @@ def drive(
         The proposals, in order of asking.
     """
     proposals: list[Proposal] = []
-    while len(proposals) < trials:
-        asked = ask(searcher, min(batch, trials - len(proposals)))
-        if not asked:
-            break
-        start = len(proposals)
-        told = [Trial(start + i, p, evaluate(p.config)) for i, p in enumerate(asked)]
+    while (left := trials - len(proposals)) > 0 and (asked := ask(searcher, min(batch, left))):
+        told = [Trial(i, p, evaluate(p.config)) for i, p in enumerate(asked, len(proposals))]
         searcher.tell(list(order(told)))
         proposals += asked
     return proposals
@@ -120,7 +118,13 @@ def drive(
 
 def ask(searcher: Searcher, n: int) -> list[Proposal]:
     """Returns the searcher's answer after checking what every answer must obey."""
-    asked = searcher.ask(n)
+    if threading.current_thread() is threading.main_thread():  # no other hears signals
+        signal.signal(signal.SIGVTALRM, _stop)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _LONG_S)
+    try:
+        asked = searcher.ask(n)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     assert len(asked) <= n, f"ask(n) must return at most n proposals, got {len(asked)} for n={n}"
     for proposal in asked:
         assert isinstance(proposal, Proposal), f"ask must return Proposals, got {proposal!r}"
@@ -133,10 +137,9 @@ def ask(searcher: Searcher, n: int) -> list[Proposal]:
     return asked
 
 
-def facts(proposals: Iterable[Proposal]) -> list[tuple]:
-    """Returns what makes two sequences of proposals the same."""
-    names = [field.name for field in fields(Proposal)]
-    return [tuple(getattr(p, name) for name in names) for p in proposals]
+def _stop(*_) -> None:
+    law = f"ask must end, got no answer in {_LONG_S:g} s of CPU time"
+    raise AssertionError(f"{law}; where no config is left to propose, return fewer, set `done`")
 
 
 def foreign_trials(space: Space, n: int) -> list[Trial]:

@@ -5,12 +5,13 @@ import random
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from kt_lab.errors import UsageError
-from kt_lab.search import get_searcher, make_searcher, searchers
+from kt_lab.search import conformance_cases, get_searcher, make_searcher, searchers
 from kt_lab.search.conformance import (
     CHECKS,
     check_huge,
@@ -18,7 +19,7 @@ from kt_lab.search.conformance import (
     check_searcher,
     check_table,
 )
-from kt_lab.search.conformance_cases import drive, flat, huge_space, small_space
+from kt_lab.search.conformance_cases import drive, flat, huge_space, small_space, tiny_space
 from kt_lab.search.random import RandomSearch
 from kt_lab.trial import Config, Proposal, Trial
 
@@ -263,6 +264,28 @@ def test_the_suite_catches_broken_searchers(make, name):
         check(make)
     with pytest.raises((AssertionError, ValueError)):
         check_searcher(make)
+
+
+class Waiting(RandomSearch):
+    """Draws until a config is new, also when none is left."""
+
+    def ask(self, n):
+        found = []
+        while len(found) < n:
+            found += super().ask(n - len(found))
+        return found
+
+
+def test_a_loop_without_end_is_told_not_waited_for(monkeypatch):
+    monkeypatch.setattr(conformance_cases, "_LONG_S", 0.2)
+    assert len(conformance_cases.ask(Waiting(tiny_space(), seed=0), 5)) == 5
+    with pytest.raises(AssertionError, match=r"check_pending: ask must end, .* 0\.2 s of CPU"):
+        check_searcher(Waiting)
+    told = check_table(Waiting)["verdict"]
+    assert told["check_one_config"].startswith("ask must end")
+    assert told["check_ask"] == "kept"
+    with ThreadPoolExecutor(1) as other:  # that hears no signal
+        assert other.submit(check_searcher, RandomSearch).result()
 
 
 def test_every_check_can_fail():

@@ -16,7 +16,7 @@ from kt_lab.prior import Prior, PriorReading
 from kt_lab.runners.synthetic import SyntheticLandscape, SyntheticRunner
 from kt_lab.search import make_searcher
 from kt_lab.search.conformance import CHECKS
-from kt_lab.search.conformance_cases import bowl, broken, drive, facts, small_space, tiny_space
+from kt_lab.search.conformance_cases import bowl, broken, drive, small_space, tiny_space
 from kt_lab.search.peers import PEERS
 from kt_lab.search.peers.helion import HelionOptions, mapping
 from kt_lab.space import Choice, Flag, Integer, ParameterSpace, PowerOfTwo
@@ -131,11 +131,11 @@ def test_interleaved_searches_propose_what_they_propose_alone():
         ]
 
     evaluate = rugged(space())
-    alone = [facts(drive(s, evaluate, trials=90)) for s in made()]
+    alone = [drive(s, evaluate, trials=90) for s in made()]
     pair, found = made(), [[], []]
     for _ in range(30):
         for searcher, mine in zip(pair, found, strict=True):
-            mine += facts(drive(searcher, evaluate, trials=3, batch=3))
+            mine += drive(searcher, evaluate, trials=3, batch=3)
             random.random()
     for searcher in pair:
         searcher.close()
