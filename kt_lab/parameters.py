@@ -71,7 +71,7 @@ class Parameter:
 
     def describe(self) -> dict[str, Any]:
         """Returns the arguments that make the axis again, with its kind, as JSON-ready data."""
-        facts = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.init}
+        facts = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.init}
         return {"kind": type(self).__name__} | facts
 
 
@@ -111,7 +111,7 @@ class Integer(Parameter):
     def __post_init__(self):
         """Checks the bounds and lists the values."""
         for bound in ("low", "high", "step"):
-            if not isinstance(value := _plain(getattr(self, bound)), int):
+            if not isinstance(value := plain(getattr(self, bound)), int):
                 raise SpaceError(f"{self.name} must have integer bounds, got {bound}={value!r}")
             object.__setattr__(self, bound, value)
         if self.step < 1:
@@ -178,7 +178,7 @@ class Flag(Parameter):
         self._finish((False, True), self.role)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Returns a value that a file gives back as it was: numbers of numpy become text there."""
     return value.item() if isinstance(value, np.generic) else value
 
@@ -187,7 +187,7 @@ def _listed(name: str, values: Any) -> tuple:
     """Returns plain values in the order they were listed: a text or a set lists none."""
     if isinstance(values, str | bytes | Set) or not isinstance(values, Iterable):
         raise SpaceError(f"{name} must list its values in their order, as (1, 2), got {values!r}")
-    return tuple(map(_plain, values))
+    return tuple(map(plain, values))
 
 
 _KINDS = {kind.__name__: kind for kind in (PowerOfTwo, Integer, Ordered, Choice, Flag)}

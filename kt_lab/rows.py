@@ -9,7 +9,7 @@ import numpy as np
 
 from kt_lab.constraints import Constraint
 from kt_lab.errors import SpaceError
-from kt_lab.parameters import Parameter
+from kt_lab.parameters import Parameter, plain
 from kt_lab.trial import Config
 
 _LARGE = 1 << 20
@@ -47,7 +47,7 @@ class RowSpace:
             raise SpaceError(f"{law}, got {parameters!r}; write [PowerOfTwo('BLOCK', 16, 128)]")
         one = isinstance(constraints, str) or not isinstance(constraints, Iterable)
         self.constraints = (constraints,) if one else tuple(constraints)
-        self.constants = dict(constants or {})
+        self.constants = {name: plain(value) for name, value in dict(constants or {}).items()}
         self.names = tuple(p.name for p in self.parameters)
         self._check_names()
         cards = [p.cardinality for p in self.parameters]

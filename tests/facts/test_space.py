@@ -278,3 +278,10 @@ def test_a_parameter_alone_is_no_list():
 def test_flags_and_numbers_that_are_equal_stay_two_values():
     choice = Choice("A", (0, False, True, 1))
     assert [choice.index(value) for value in choice.values] == [0, 1, 2, 3]
+
+
+def test_constants_of_numpy_are_the_numbers_that_they_are():
+    given = {"N": np.int64(640)}  # as np.prod of a shape is
+    assert _space(constants=given).fingerprint == _space().fingerprint
+    written = json.dumps(_space(constants=given).describe())
+    assert ParameterSpace.from_description(json.loads(written)).constants == {"N": 640}
