@@ -133,7 +133,7 @@ class ParameterSpace(RowSpace):
         cards = np.asarray([p.cardinality for p in self.parameters])
         kept: list[np.ndarray] = []
         count = drawn = 0
-        while count < n:
+        while count < n or not kept:
             rows = rng.integers(cards, size=(max(4 * n, 256), len(cards)))
             rows = rows[self._obeys(rows)]
             drawn += max(4 * n, 256)

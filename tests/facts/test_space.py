@@ -285,3 +285,10 @@ def test_constants_of_numpy_are_the_numbers_that_they_are():
     assert _space(constants=given).fingerprint == _space().fingerprint
     written = json.dumps(_space(constants=given).describe())
     assert ParameterSpace.from_description(json.loads(written)).constants == {"N": 640}
+
+
+def test_a_sample_of_none_is_empty_also_where_nothing_is_listed():
+    names = [f"p{i}" for i in range(8)]
+    space = ParameterSpace([Integer(n, 0, 9) for n in names], default=dict.fromkeys(names, 0))
+    assert not space.enumerable
+    assert space.sample(0, rng=np.random.default_rng(0)) == []
