@@ -25,7 +25,6 @@ from kt_lab.search.conformance_cases import (
     bowl,
     broken,
     drive,
-    facts,
     huge_space,
     small_space,
     tiny_space,
@@ -98,12 +97,12 @@ def test_spaces_of_few_configs_are_searched_to_their_end(name):
 def test_interleaved_searches_propose_what_they_propose_alone(name):
     space, others = small_space(), [n for n in NAMES if n != name]
     evaluate = bowl(space, failing=0.1)
-    alone = [facts(run(n, space, evaluate, trials=40, seed=1)[0]) for n in (name, others[0])]
+    alone = [run(n, space, evaluate, trials=40, seed=1)[0] for n in (name, others[0])]
     pair = [make_searcher(n, space, seed=1) for n in (name, others[0])]
     found = [[], []]
     for _ in range(10):
         for searcher, mine in zip(pair, found, strict=True):
-            mine += facts(drive(searcher, evaluate, trials=4))
+            mine += drive(searcher, evaluate, trials=4)
             random.random()
             np.random.random()  # noqa: NPY002
     for searcher in pair:
