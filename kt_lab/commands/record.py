@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kt_lab.commands import require_least
 from kt_lab.errors import UsageError, require_path_part
-from kt_lab.kernels import REGISTRY, get_workload, workloads
+from kt_lab.kernels import REGISTRY, workload_of_shape, workloads
 from kt_lab.landscape import COMPILED, Landscape, data_directory, load_landscape
 from kt_lab.record import (
     Progress,
@@ -24,7 +24,9 @@ _EVERY_S = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to record, where, and how carefully."""
-    parser.add_argument("workloads", nargs="+", help="keys such as softmax/4096x640, or kernels")
+    parser.add_argument(
+        "workloads", nargs="+", help="kernels, or any shape of one: softmax/4096x640"
+    )
     parser.add_argument("--directory", type=Path, default=None, help="default: data/landscapes")
     parser.add_argument("--visits", type=int, default=RecordOptions().visits)
     parser.add_argument("--repetitions", type=int, default=RecordOptions().repetitions)
@@ -147,7 +149,7 @@ def _load_below(directory: Path | None) -> Callable[..., Landscape]:
     """Returns what loads a recording: the one below a directory, else the shipped one."""
 
     def load(key: str, *, gpu: str) -> Landscape:
-        workload = get_workload(key)
+        workload = workload_of_shape(key)
         if directory is not None:
             path = directory / workload.kernel / gpu / f"{workload.name}.parquet"
             if path.exists():

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from typing import Any
 
-from kt_lab.kernels import subject
 from kt_lab.runners.gpu.facts import gpu_uuid
 from kt_lab.runners.gpu.lock import GpuLock
 from kt_lab.runners.workers import COMPILER, Outcome, Workers, answered, served
+from kt_lab.workload import Subject
 
 _SETUP_TIMEOUT_S = 300.0
 CONTROL = -1
@@ -54,11 +54,11 @@ class Lane:
         self.since = None if self.since is None else self.since + 1
         return self.queue.popleft()
 
-    def load(self, key: str) -> None:
+    def load(self, subject: Subject) -> None:
         """Loads a workload where that is not done: its first config would be charged for it."""
-        if key not in self.loaded:
-            ask(self.timing, {"do": "load", "subject": subject(key)})
-            self.loaded.add(key)
+        if subject.workload.key not in self.loaded:
+            ask(self.timing, {"do": "load", "subject": subject})
+            self.loaded.add(subject.workload.key)
 
     def tried(self, task: Mapping[str, Any]) -> Outcome:
         """Returns how a task ended that is no reading."""

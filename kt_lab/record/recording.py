@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from kt_lab.kernels import get_kernel, get_workload, subject
 from kt_lab.landscape import COMPILED
 from kt_lab.record.lanes import CONTROL, Lane, Reading, ask, compiled, lane_of, opened
 from kt_lab.record.state import Progress, RecordOptions, State
 from kt_lab.record.table import assemble, require_own
+from kt_lab.record.works import works_of
 from kt_lab.runners.controls import require_one_kind
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
 from kt_lab.runners.gpu.facts import require_gpu
@@ -28,6 +28,7 @@ from kt_lab.runners.gpu.planning import launches
 from kt_lab.runners.gpu.runner import SERVICES
 from kt_lab.runners.workers import Outcome, Workers, usable_cores, wait_any
 from kt_lab.store import Journal
+from kt_lab.workload import Kernel, Workload
 
 COMPILE_TIMEOUT_S = 120.0
 TIMING_TIMEOUT_S = 60.0
@@ -39,10 +40,11 @@ class Recording:
 
     def __init__(
         self,
-        workloads: Sequence[str],
+        workloads: Sequence[str | Workload],
         *,
         directory: Path,
         options: RecordOptions,
+        kernel: Kernel | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         services: Mapping[str, str] = SERVICES,
         journal: str = "journal.jsonl",
@@ -50,15 +52,17 @@ class Recording:
         """Reads the journal in `directory`, if any; nothing is measured before `run`.
 
         Args:
-            workloads: Keys of registered workloads.
+            workloads: Workloads, or keys: any shapes of kernels.
             directory: Journal, Triton's cache and the finished landscapes.
             options: How to measure.
+            kernel: That they are of, such as a captured one; None: the registered ones.
             on_progress: Called after every step.
             services: The worker services "compile" and "timing" as module:function.
             journal: Name of the journal in `directory`, of one recording at a time.
         """
         self._services = services
-        self.workloads = tuple(get_workload(key).key for key in workloads)  # unknown ones raise
+        self._works = works_of(workloads, kernel)
+        self.workloads = tuple(self._works)
         self.options = options
         self.directory = Path(directory)
         self._journal = Journal(self.directory / journal)
@@ -87,7 +91,7 @@ class Recording:
             with self._workers("compile", workers, target) as compiling:  # they start meanwhile
                 for lane in self._lanes:
                     for key in self.workloads:
-                        lane.load(key)
+                        lane.load(self._works[key].subject)
                 self._jobs = self._state.jobs = self._plan(facts["sms"])
                 self._first_visit(compiling, facts["sms"])
                 for visit in range(1, self.options.visits + 1):  # the last of disturbed ones
@@ -97,7 +101,7 @@ class Recording:
                 with self._workers("compile", max(workers, cores), target) as compiling:
                     self._recompile(compiling, facts["sms"], counts={1, 4, max(workers, cores)})
             self._take_facts()
-        return assemble(self._state, self.workloads, self.directory, self.options)
+        return assemble(self._state, self._works.values(), self.directory, self.options)
 
     def _take_facts(self) -> dict[str, Any]:
         """Journals what every GPU says of itself; returns the first one's answer."""
@@ -105,8 +109,9 @@ class Recording:
         found = {lane.device: ask(lane.timing, task) for lane in self._lanes}
         require_one_kind({device: facts["slug"] for device, facts in found.items()})
         first = next(iter(found.values()))
-        require_own(self._state, self.workloads, self.directory, self.options, first["slug"])
-        self._write(self._state.about_to(self.workloads, first, self.options.protocol))
+        works = self._works.values()
+        require_own(self._state, works, self.directory, self.options, first["slug"])
+        self._write(self._state.about_to(works, first, self.options.protocol))
         for device, facts in found.items():
             self._write({"kind": "facts", "device": device, "facts": facts})
         return first
@@ -127,11 +132,9 @@ class Recording:
     def _plan(self, sms: int) -> dict[str, list[tuple[str, int]]]:
         """Returns specialisation -> the (workload, config index) pairs that share it."""
         jobs: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        self._spaces = {}
-        for key in self.workloads:
-            workload = get_workload(key)
-            space = self._spaces[key] = get_kernel(workload.kernel).space(workload)
-            planned = list(launches(subject(key), space, sms=sms))
+        for key, work in self._works.items():
+            space = work.space
+            planned = list(launches(work.subject, space, sms=sms))
             self._state.grids[key] = [grid for _, grid in planned]
             chosen = np.arange(space.size)
             if self.options.limit is not None and self.options.limit < space.size:
@@ -221,7 +224,7 @@ class Recording:
 
     def _submit_visit(self, lane: Lane, reading: Reading) -> None:
         key, at, visit = reading
-        lane.load(key)
+        lane.load(self._works[key].subject)
         task = self._task(key, at) | {
             "do": "measure",
             "protocol": self.options.protocol,
@@ -302,8 +305,8 @@ class Recording:
     # -- small steps ----------------------------------------------------------------------------
 
     def _task(self, key: str, at: int) -> dict[str, Any]:
-        space = self._spaces[key]
-        return {"subject": subject(key), "config": dict(space.config(space.enumerate()[at]))}
+        work, space = self._works[key], self._works[key].space
+        return {"subject": work.subject, "config": dict(space.config(space.enumerate()[at]))}
 
     def _write(self, record: dict[str, Any]) -> None:
         self._state.take(record)

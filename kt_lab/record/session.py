@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.kernels import get_kernel, get_workload, subject
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.record.lanes import ask, compiled, locked
 from kt_lab.record.recording import COMPILE_TIMEOUT_S, SERVICES, TIMING_TIMEOUT_S
 from kt_lab.record.state import Progress
+from kt_lab.record.works import works_of
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
 from kt_lab.runners.gpu.facts import require_gpu
 from kt_lab.runners.gpu.planning import launches
@@ -27,6 +27,7 @@ from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.workers import Workers, served, usable_cores
 from kt_lab.sessions import require_new, save_session
 from kt_lab.trial import OK
+from kt_lab.workload import Kernel, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,12 @@ class SessionRecording:
 
     def __init__(
         self,
-        workloads: Sequence[str],
+        workloads: Sequence[str | Workload],
         *,
         name: str,
         cache: Path,
         options: SessionOptions,
+        kernel: Kernel | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         services: Mapping[str, str] = SERVICES,
         load: Callable[..., Landscape] = load_landscape,
@@ -103,15 +105,17 @@ class SessionRecording:
         """Looks the workloads up; nothing is measured before `run`.
 
         Args:
-            workloads: Keys of registered workloads with a landscape of this kind of GPU.
+            workloads: With a landscape of this kind of GPU, or their keys.
             name: Of the session; its file is called so.
             cache: Folder of compiled binaries.
             options: What to time, and how.
+            kernel: That they are of, such as a captured one; None: the registered ones.
             on_progress: Called after every step.
             services: The worker services "compile" and "timing" as module:function.
             load: (key, *, gpu) -> the recorded landscape.
         """
-        self.workloads = tuple(get_workload(key).key for key in workloads)
+        self._works = works_of(workloads, kernel)
+        self.workloads = tuple(self._works)
         self.name, self.options, self._cache = name, options, Path(cache)
         self._services, self._load = services, load
         self._report = on_progress or (lambda _: None)
@@ -141,8 +145,8 @@ class SessionRecording:
             target = {"arch": int(major) * 10 + int(minor), "nice": 5}
             with self._workers("compile", workers, target) as compiling:
                 ready = self._compile(compiling, order, facts["sms"])
-            for key in self.workloads:
-                ask(timing, {"do": "load", "subject": subject(key)})
+            for work in self._works.values():
+                ask(timing, {"do": "load", "subject": work.subject})
             try:
                 self._time(timing, [pair for pair in order if pair in ready], rows)
                 facts["after"] = ask(timing, {"do": "facts", "protocol": self.options.protocol})
@@ -175,18 +179,17 @@ class SessionRecording:
         return Workers(count, service=self._services[service], settings=settings, env=env)
 
     def _order(self, facts: Mapping[str, Any]) -> list[tuple[str, int]]:
-        self._spaces, pairs = {}, []
-        for key in self.workloads:
+        pairs = []
+        for key, work in self._works.items():
             landscape = self._load(key, gpu=facts["slug"])
-            space = get_kernel(get_workload(key).kernel).space(get_workload(key))
-            landscape.require(space)
-            self._spaces[key] = space
+            landscape.require(work.space)
             pairs += [(key, at) for at in chosen(landscape, self.options)]
         np.random.default_rng(self.options.seed).shuffle(pairs)
         return [(str(key), int(at)) for key, at in pairs]
 
     def _compile(self, compiling: Workers, order: Sequence[tuple[str, int]], sms: int) -> set:
-        plans = {k: list(launches(subject(k), self._spaces[k], sms=sms)) for k in self.workloads}
+        works = self._works.items()
+        plans = {k: list(launches(work.subject, work.space, sms=sms)) for k, work in works}
         sharing: dict[str, list[tuple[str, int]]] = {}
         for key, at in order:
             sharing.setdefault(plans[key][at][0], []).append((key, at))
@@ -229,7 +232,7 @@ class SessionRecording:
         _, outcome = timing.next()
         answer = served(outcome).value or {"status": outcome.kind}
         if outcome.kind in ("timeout", "crashed"):  # another process reads high until it is warm
-            ask(timing, {"do": "load", "subject": subject(pair[0])})
+            ask(timing, {"do": "load", "subject": self._works[pair[0]].subject})
         samples = answer.get("samples_us") or []
         if samples:
             median = float(np.median(samples))
@@ -242,8 +245,8 @@ class SessionRecording:
         }
 
     def _task(self, key: str, at: int) -> dict[str, Any]:
-        space = self._spaces[key]
-        return {"subject": subject(key), "config": dict(space.config(space.enumerate()[at]))}
+        work, space = self._works[key], self._works[key].space
+        return {"subject": work.subject, "config": dict(space.config(space.enumerate()[at]))}
 
     @property
     def out_of_time(self) -> bool:

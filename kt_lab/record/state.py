@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kt_lab.errors import StoreError, UsageError
-from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.provenance import kernel_source
+from kt_lab.record.works import Work
 from kt_lab.runners.repetitions import Repetitions
 from kt_lab.trial import OK
 
@@ -128,16 +128,15 @@ class State:
         """Whether the contention curve is whole."""
         return bool(self.contention) if self.recompiled is None else self.recompiled
 
-    def about_to(self, keys: Iterable[str], facts: Mapping[str, Any], protocol: str) -> dict:
+    def about_to(self, works: Iterable[Work], facts: Mapping[str, Any], protocol: str) -> dict:
         """Returns the record of what readings to come are of and how they will be taken.
 
         Raises:
             StoreError: Earlier ones in the journal are of something else.
         """
         now = {"GPU": facts["slug"], "Triton": facts.get("triton"), "protocol": protocol}
-        for work in map(get_workload, keys):
-            kernel = get_kernel(work.kernel)
-            now[work.key] = f"{kernel.space(work).fingerprint} {kernel_source(kernel)}"
+        for work in works:
+            now[work.workload.key] = f"{work.space.fingerprint} {kernel_source(work.kernel)}"
         first = self.facts[0]["facts"] if self.facts else facts
         then = self.about or {"GPU": first["slug"], "Triton": first.get("triton")}
         if changed := [n for n, value in now.items() if then.get(n, value) != value]:

@@ -1,6 +1,6 @@
 """From a recording's journal to landscapes: tables, manifests, and the contention curve."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -9,37 +9,37 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError
-from kt_lab.kernels import get_kernel, get_workload
 from kt_lab.landscape import Landscape
 from kt_lab.manifests import read_manifest
 from kt_lab.provenance import kernel_source, provenance
+from kt_lab.record.works import Work
 from kt_lab.runners.controls import drift
 from kt_lab.runners.gpu.protocols import get_protocol
 
 _CROWDED = 16  # compilations at once, from which their wall seconds are not what one takes alone
 
 
-def assemble(state: Any, workloads: Sequence[str], directory: Path, options: Any) -> list[Path]:
+def assemble(state: Any, works: Iterable[Work], directory: Path, options: Any) -> list[Path]:
     """Saves a landscape for every workload whose configs have all been visited.
 
     Args:
         state: Lookups over the journal (compiled, visits, contention, compared, facts).
-        workloads: Their keys.
+        works: What is recorded.
         directory: Landscapes go to <directory>/<kernel>/<gpu>/<workload name>.parquet.
         options: The RecordOptions, stored in the manifest.
     """
     contention = fit_contention(state.contention)
     paths = []
-    for key in workloads:
-        rows = _rows(state, key, options.visits)
+    for work in works:
+        rows = _rows(state, work, options.visits)
         if rows is None:
             continue
-        workload = get_workload(key)
+        workload = work.workload
         table = pd.DataFrame(rows)
         # On a crowded host, or where nobody knows how crowded, the wall clock tells nothing.
         crowded = contention is None or table["compile_workers"].max() > _CROWDED
         clock = {"compile_clock": "cpu" if crowded else "wall"}
-        manifest = _manifest(state, key, options, contention) | clock
+        manifest = _manifest(state, work, options, contention) | clock
         if table["device"].nunique() < 2:  # `control` in the manifest names the one
             table = table.drop(columns="device")
         folder = directory / workload.kernel / manifest["gpu"]
@@ -47,21 +47,21 @@ def assemble(state: Any, workloads: Sequence[str], directory: Path, options: Any
     return paths
 
 
-def require_own(state: Any, workloads: Any, directory: Path, options: Any, gpu: str) -> None:
+def require_own(state: Any, works: Any, directory: Path, options: Any, gpu: str) -> None:
     """Raises UsageError where `assemble` would replace what this journal does not give back.
 
     Args:
         state: Lookups over the journal as it was before this recording.
-        workloads: As for `assemble`, as are directory and options.
+        works: As for `assemble`, as are directory and options.
         directory: Where landscapes may lie.
         options: The RecordOptions.
         gpu: The GPU's short name.
     """
     begun = [told["facts"] for told in state.facts[:1]]
-    for workload in map(get_workload, workloads):
-        path = directory / workload.kernel / gpu / f"{workload.name}.json"
+    for work in works:
+        path = directory / work.kernel.name / gpu / f"{work.workload.name}.json"
         there = read_manifest(path) if path.exists() else {}
-        size = get_kernel(workload.kernel).space(workload).size
+        size = work.space.size
         own = begun and begun == (there.get("facts") or [])[:1]
         kept = min(size, options.limit or size) if own else 0
         if there.get("configs", 0) > kept:
@@ -72,10 +72,9 @@ def require_own(state: Any, workloads: Any, directory: Path, options: Any, gpu: 
             )
 
 
-def _rows(state: Any, key: str, visits: int) -> list[dict[str, Any]] | None:
+def _rows(state: Any, work: Work, visits: int) -> list[dict[str, Any]] | None:
     """Returns one row per recorded config, or None while a visit is missing."""
-    workload = get_workload(key)
-    space = get_kernel(workload.kernel).space(workload)
+    key, space = work.workload.key, work.space
     first = {at: r for (name, at, v), r in state.visits.items() if name == key and v == 0}
     rows = []
     for specialisation, at in state.pairs(key):
@@ -180,13 +179,12 @@ def fit_contention(records: Sequence[dict]) -> dict[str, Any] | None:
     }
 
 
-def _manifest(state: Any, key: str, options: Any, contention: Any) -> dict[str, Any]:
-    workload = get_workload(key)
-    kernel = get_kernel(workload.kernel)
+def _manifest(state: Any, work: Work, options: Any, contention: Any) -> dict[str, Any]:
+    workload, kernel, space = work.workload, work.kernel, work.space
+    key = workload.key
     facts = state.facts[0]["facts"]
     compared = state.compared.get(key, {})
     protocol = get_protocol(options.protocol)
-    space = kernel.space(workload)
     return {
         "kernel": kernel.name,
         "workload": key,

@@ -262,12 +262,12 @@ def lab(pool):
 
 def test_runs_of_ours_follow_helions(lab):
     pytest.importorskip("helion")
-    told = [(0.1, "ok", 20.0, {"x": 9}), (1.0, "ok", 12.0, {"x": 2})] * 4  # room for a busy core
+    told = [(0.1, "ok", 20.0, {"x": 9}), (3.0, "ok", 12.0, {"x": 2})] * 4  # room for a busy core
     rows = [{"op": "matmul", "run": "helion", "seed": 0} | large.as_row(told)]
     found = {run: lab.do({"run": run, "seed": 0}, rows) for run in ("scout", "long", "uniform")}
     ours = found["scout"]
     assert ours["as_many"]["trials"] == 8 <= ours["trials"]
-    assert ours["elapsed_s"] >= 1.0 >= ours["as_long"]["elapsed_s"]
+    assert ours["elapsed_s"] >= 3.0 >= ours["as_long"]["elapsed_s"]
     assert ours["as_long"]["config"]["x"] <= 9
     assert found["long"]["trials"] == 32
     assert len(found["uniform"]["readings_us"]) == found["uniform"]["trials"] == 12

@@ -38,7 +38,7 @@ def run(code, folder):
 
 
 def test_there_is_code_to_copy():
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     assert sum(ON_A_GPU in block for block in BLOCKS) == 2
 
 
@@ -75,6 +75,22 @@ def test_a_kernel_of_ones_own_is_captured_as_it_is_written(copied, tmp_path):
     assert last.startswith((ON_A_GPU, "TunerPanel("))
     told = run("\n".join([*code, "print(kernel.workloads[0].key)"]), tmp_path)
     assert told.strip() == f"sigmoid/{2**24}"
+
+
+def test_a_kernel_of_ones_own_is_recorded_and_searched(tmp_path, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the simulated GPU, which is of the tests
+    (block,) = (block for block in BLOCKS if "= compare(" in block)
+    fakes = {name: f"tests.record.fake_gpu:{name}_service" for name in ("compile", "timing")}
+    block = block.replace('"recorded")', f'"recorded", services={fakes})')
+    block = block.replace("seeds=10", "seeds=2, trials=20, workers=1").replace("\n", "\n    ")
+    *code, _ = of_readme().strip().splitlines()
+    main = 'if __name__ == "__main__":  # as workers read this file again; a notebook needs none'
+    told = run(
+        "\n".join([*code, main, f"    {block}", "    print(runs.searcher.unique())"]), tmp_path
+    )
+    assert "scout" in told
+    assert (tmp_path / "recorded" / "sigmoid" / "test" / f"{2**24}.parquet").exists()
 
 
 def test_the_loop_over_shapes_of_notebook_04_names_what_there_is(tmp_path):

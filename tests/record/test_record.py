@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kt_lab.errors import StoreError, UnknownName, UsageError
+from kt_lab.errors import StoreError, UsageError
 from kt_lab.landscape import Landscape
 from kt_lab.record import (
     Recording,
@@ -132,9 +132,21 @@ def test_a_recording_stops_in_time_and_says_what_is_complete(recording):
     assert len(recording().run()) == 2
 
 
+def test_any_shape_of_a_kernel_is_recorded(recording):
+    (path,) = recording(workloads=["softmax/1000x777"]).run()
+    landscape = Landscape.load(path)
+    assert landscape.workload == "softmax/1000x777"
+    assert landscape.manifest["extents"] == {"M": 1000, "N": 777}
+
+
 def test_an_unknown_workload_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(UnknownName, match="did you mean 'softmax/4096x640'"):
-        Recording(["softmax/4096x64"], directory=tmp_path, options=OPTIONS)
+    for name, told in (
+        ("softmac/4096x640", "did you mean 'softmax'"),
+        ("softmax/4096", "must have the extents M x N, got 4096"),
+        ("softmax/large", "a shape of softmax is M x N"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            Recording([name], directory=tmp_path, options=OPTIONS)
     assert not list(tmp_path.iterdir())
 
 
