@@ -1,7 +1,7 @@
 """Parameter kinds: each owns its values, its neighbours and its encoding as floats."""
 
 import math
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ from kt_lab.errors import SpaceError
 
 _MOST = 1 << 20  # values of an axis, which are listed
 _POWERS = {2**e for e in range(63)}
+_STORED = bool | int | float | str | None  # what a file gives back as it was
 ROLES = ("tile", "warps", "stages", None)
 
 
@@ -36,11 +37,13 @@ class Parameter:
             raise SpaceError(f"role must be one of {ROLES}, got role={role!r} in {self.name!r}")
         if not values:
             raise SpaceError(f"parameter {self.name!r} must have at least one value, got none")
-        if not all(isinstance(value, Hashable) for value in values):
-            raise SpaceError(f"parameter {self.name!r} must have hashable values, got {values}")
-        # As `index` tells them apart: 1 and True are two values, 1 and 1.0 are one, NaN is none.
-        if len({(isinstance(v, bool), v) for v in values if v == v}) != len(values):
-            raise SpaceError(f"parameter {self.name!r} must have distinct values, got {values}")
+        law = f"parameter {self.name!r} must have"
+        if not all(isinstance(value, _STORED) for value in values):  # JSON makes tuples lists
+            kinds = "numbers, texts, flags or None as values"
+            raise SpaceError(f"{law} {kinds}, got {values}; let a text name what is none of these")
+        if len({value for value in values if value == value}) != len(values):  # as configs count
+            ones = "1, 1.0 and True are one, NaN is none: leave one out, or write it as text"
+            raise SpaceError(f"{law} distinct values, got {values}; {ones}")
         object.__setattr__(self, "values", values)
 
     @property
@@ -87,10 +90,8 @@ class PowerOfTwo(Parameter):
         """Checks the bounds and lists the values."""
         for bound in (self.low, self.high):
             if bound not in _POWERS:
-                raise SpaceError(
-                    f"{self.name} must be bounded by powers of two, got low={self.low}, "
-                    f"high={self.high}"
-                )
+                law = f"{self.name} must be bounded by powers of two"
+                raise SpaceError(f"{law}, got low={self.low}, high={self.high}")
         exponents = range(int(math.log2(self.low)), int(math.log2(self.high)) + 1)
         self._finish(tuple(2**e for e in exponents), self.role)
 
@@ -117,10 +118,8 @@ class Integer(Parameter):
         if self.step < 1:
             raise SpaceError(f"{self.name} must have step >= 1, got step={self.step}")
         if (self.high - self.low) // self.step >= _MOST:
-            raise SpaceError(
-                f"{self.name} must have at most {_MOST:,} values, got low={self.low}, "
-                f"high={self.high}, step={self.step}"
-            )
+            given = f"got low={self.low}, high={self.high}, step={self.step}"
+            raise SpaceError(f"{self.name} must have at most {_MOST:,} values, {given}")
         self._finish(tuple(range(self.low, self.high + 1, self.step)), self.role)
 
 
@@ -144,7 +143,7 @@ class Ordered(Parameter):
 class Choice(Parameter):
     """Unordered alternatives; every other value is a neighbour at any radius."""
 
-    choices: tuple[Hashable, ...] = ()
+    choices: tuple[_STORED, ...] = ()
     role: str | None = None
     ordered: ClassVar[bool] = False
 

@@ -225,7 +225,7 @@ def test_mapping_states_what_helion_makes_of_each_parameter():
             PowerOfTwo("f", 1, 8),
             Integer("g", 1, 4, role="stages"),
             Integer("h", 0, 8, step=4),
-            Choice("i", ("x", None, True, 1)),
+            Choice("i", ("x", None, True, 2)),
             Flag("j"),
         ],
         default={
