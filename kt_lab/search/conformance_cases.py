@@ -118,13 +118,16 @@ def drive(
 
 def ask(searcher: Searcher, n: int) -> list[Proposal]:
     """Returns the searcher's answer after checking what every answer must obey."""
-    if threading.current_thread() is threading.main_thread():  # no other hears signals
-        signal.signal(signal.SIGVTALRM, _stop)
-        signal.setitimer(signal.ITIMER_VIRTUAL, _LONG_S)
+    if heard := threading.current_thread() is threading.main_thread():  # no other hears signals
+        handler = signal.signal(signal.SIGVTALRM, _stop)
+        timer = signal.setitimer(signal.ITIMER_VIRTUAL, _LONG_S)
     try:
         asked = searcher.ask(n)
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        if heard:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, handler)
+            signal.setitimer(signal.ITIMER_VIRTUAL, *timer)
     assert len(asked) <= n, f"ask(n) must return at most n proposals, got {len(asked)} for n={n}"
     for proposal in asked:
         assert isinstance(proposal, Proposal), f"ask must return Proposals, got {proposal!r}"

@@ -2,6 +2,7 @@
 
 import functools
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -286,6 +287,31 @@ def test_a_loop_without_end_is_told_not_waited_for(monkeypatch):
     assert told["check_ask"] == "kept"
     with ThreadPoolExecutor(1) as other:  # that hears no signal
         assert other.submit(check_searcher, RandomSearch).result()
+
+
+@pytest.fixture
+def timed():
+    """A limit of the user's own on the CPU time of what runs."""
+    handler = signal.signal(signal.SIGVTALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1000.0)
+    yield signal.getsignal(signal.SIGVTALRM)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, handler)
+
+
+def test_the_limit_on_an_ask_leaves_the_users_own_as_it_was(timed, monkeypatch):
+    conformance_cases.ask(RandomSearch(tiny_space(), seed=0), 1)
+    assert signal.getsignal(signal.SIGVTALRM) is timed
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == pytest.approx(1000.0, abs=100.0)
+    with ThreadPoolExecutor(1) as other:  # that sets no limit, and ends none
+        other.submit(conformance_cases.ask, RandomSearch(tiny_space(), seed=0), 1).result()
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == pytest.approx(1000.0, abs=100.0)
+    monkeypatch.setattr(conformance_cases, "_LONG_S", 0.1)
+    searcher = Waiting(tiny_space(), seed=0)
+    conformance_cases.ask(searcher, 5)
+    with pytest.raises(AssertionError, match="ask must end"):
+        conformance_cases.ask(searcher, 1)
+    assert signal.getsignal(signal.SIGVTALRM) is timed
 
 
 def test_every_check_can_fail():
