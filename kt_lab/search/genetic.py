@@ -17,6 +17,10 @@ of its hyperparameters (Willemsen et al., "Tuning the Tuner", arXiv 2509.26300):
   only; a run ends after `generations`.
 
 Children that were measured before are free, as in Kernel Tuner. A generation is proposed at once.
+
+One thing is added: in a space so small that the population shrank, two parents or three bring only
+a few configs, and of configs with no neighbours nothing else. What the generations left there
+follows in random order, until the budget is spent.
 """
 
 from dataclasses import dataclass
@@ -61,12 +65,14 @@ class Genetic(ChainSearcher):
         rows = [self.space.row(c) for c in self._starting(size)]
         for generation in range(self.options.generations):
             if not rows:
-                return
+                break
             self._generation, origin = generation, "generation" if generation else "start"
             values = yield origin, [self.space.config(row) for row in rows]
             evaluated += len(rows)
             ranked = [rows[i] for i in np.argsort(values, kind="stable")]
             rows = self._breed(ranked, min(size, self._size - evaluated), rng)
+        while size < self.options.population and (rest := self._starting(size)):
+            yield "random", rest
 
     def _population(self) -> int:
         asked = self.options.population

@@ -7,8 +7,17 @@ import pytest
 
 from kt_lab.search import make_searcher
 from kt_lab.search.conformance import CHECKS
-from kt_lab.search.conformance_cases import bowl, drive, huge_space, small_space, tiny_space
+from kt_lab.search.conformance_cases import (
+    bowl,
+    broken,
+    drive,
+    flat,
+    huge_space,
+    small_space,
+    tiny_space,
+)
 from kt_lab.search.genetic import kept, rank
+from kt_lab.space import Constraint, Integer, ParameterSpace
 from kt_lab.trial import Trial
 
 
@@ -116,6 +125,26 @@ def test_it_ends_after_its_generations():
     proposals = drive(searcher, bowl(huge_space()), trials=10**4, batch=6)
     assert searcher.done
     assert 12 < len(proposals) <= 24
+
+
+def scattered(n):
+    """Configs of which no two are neighbours."""
+    axes = [Integer("a", 0, n - 1), Integer("b", 0, n - 1)]
+    return ParameterSpace(axes, constraints=[Constraint("c", f"b == a * 7 % {n}")],
+                          default={"a": 0, "b": 0})  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [tiny_space, scattered])
+@pytest.mark.parametrize("evaluate", [flat, broken])
+def test_what_its_generations_leave_of_a_small_space_follows(make, evaluate):
+    searcher = genetic(make(30))
+    proposals = drive(searcher, evaluate, trials=100)
+    assert len({p.config for p in proposals}) == len(proposals) == 30
+    assert searcher.done
+    bred = [p.origin != "random" for p in proposals]
+    assert bred == sorted(bred, reverse=True), "first the generations, then the rest"
+    larger = genetic(make(53))  # two populations and more end as Kernel Tuner's do
+    assert "random" not in {p.origin for p in drive(larger, evaluate, trials=100)}
 
 
 def test_a_generation_waits_for_the_last_one():
