@@ -18,6 +18,10 @@ updates, its default; Storn and Price, "Differential Evolution" (1997), is the m
 4. In the end the population is re-timed.
 
 Helion measures 2 * NP + NP * (G - 2) = 1600 times, the same config anew as often as it comes up.
+Where constraints are hardly ever met, the starts may hold no valid config but the default, and no
+trial is valid: Helion then measures one config. Here a listed space, less than 1 % of it valid, of
+which fewer than four configs were found is searched once more, from valid starts, drawn uniformly.
+
 A budget of trials counts distinct configs, so here a known config is answered from memory, at no
 cost, by its latest reading; `duplicates="measure"` measures it again, which costs seconds but no
 trial. Not reproduced: finalisation and the adaptive compile timeout (see `pattern`).
@@ -39,6 +43,7 @@ from kt_lab.space import Flag, Parameter
 
 _PER_THREAD = 8192  # elements that a thread holds at most
 _PARENTS = 4  # members drawn per trial
+_RARE = 0.01  # share of valid configs below which a search that found nothing begins again
 
 
 @dataclass(frozen=True)
@@ -100,9 +105,16 @@ class DifferentialEvolutionSearch(BatchSearcher):
 
     def _run(self) -> Iterator[list[Request]]:
         """Yields the batches of the whole search."""
+        yield from self._evolve(self.options.starts)
+        space, found = self.space, len(self._members)
+        rare = space.enumerable and space.size < _RARE * space.cartesian_size
+        if rare and found < min(_PARENTS, space.size):
+            self._generation = 0
+            yield from self._evolve("uniform")
+
+    def _evolve(self, rule: str) -> Iterator[list[Request]]:
         options = self.options
-        first = self._first_rows()
-        members = self._enter(first)
+        members = self._enter(self._first_rows(rule))
         yield self._requests(members, "start")
         self._population = sorted(members, key=lambda m: m.value)[: options.population_size]
         if len(self._population) < _PARENTS:  # a tiny space, all of which is measured
@@ -122,11 +134,11 @@ class DifferentialEvolutionSearch(BatchSearcher):
                 break
         yield self._retimings(dict.fromkeys(self._population))
 
-    def _first_rows(self) -> list[Row]:
-        """Returns the starts: 2 * NP by Helion's rule, fewer by the others."""
+    def _first_rows(self, rule: str) -> list[Row]:
+        """Returns the starts: 2 * NP by Helion's rule, fewer by the other."""
         n, rng = 2 * self.options.population_size, np.random.default_rng(self._start_seed)
-        if self.options.starts != "helion":
-            found = starts(self.space, n, rule=self.options.starts, rng=rng, prior=self.prior)
+        if rule != "helion":
+            found = starts(self.space, n, rule=rule, rng=rng, prior=self.prior)
             return [tuple(row) for row in self.space.rows(found).tolist()]
         known = [self.space.default, *prior_configs(self.space, self.prior)]
         rows = [tuple(r) for r in self.space.rows(dict.fromkeys(known)).tolist()][:n]

@@ -287,6 +287,20 @@ def test_tiny_spaces_end_once_measured():
         assert searcher.done
 
 
+@pytest.mark.parametrize("name", ["differential_evolution", "de_surrogate"])
+@pytest.mark.parametrize("evaluate", [bowl, lambda _: broken])
+def test_where_hardly_any_draw_is_valid_it_starts_again_from_valid_ones(name, evaluate):
+    axes = [Integer(n, 0, 99) for n in "abc"]  # 50 of 10**6
+    laws = [Constraint("c", "a == b and c == a * 7 % 100"), Constraint("d", "a % 2 == 0")]
+    space = ParameterSpace(axes, constraints=laws, default=dict.fromkeys("abc", 0))
+    searcher = make_searcher(name, space, seed=0, population_size=10, max_generations=5)
+    batches = list(walk(searcher, evaluate(space)))
+    assert [len(batch) for batch in batches[:2]] == [1, 19]
+    assert {p.origin for batch in batches[:2] for p in batch} == {"start"}
+    assert {p.generation for batch in batches[:2] for p in batch} == {0}
+    assert searcher.done
+
+
 def test_when_everything_fails_all_generations_are_run():
     space = wide()
     assert len(list(walk(de(space), broken))) == 39
