@@ -66,13 +66,10 @@ class RowSpace:
                 raise SpaceError("constraints must be a list of Constraint(name, expression), got "
                                  f"{given!r}; write [Constraint('fits', 'M*N < 64')]")  # fmt: skip
         if both := sorted(set(self.names) & self.constants.keys()):
-            raise SpaceError(
-                f"a constant must not have a parameter's name, got {both}; rename one of the two"
-            )
-        for kind, names in (
-            ("parameters", self.names),
-            ("constraints", [c.name for c in self.constraints]),
-        ):
+            law = "a constant must not have a parameter's name"
+            raise SpaceError(f"{law}, got {both}; rename one of the two")
+        named = {"parameters": self.names, "constraints": [c.name for c in self.constraints]}
+        for kind, names in named.items():
             doubled = sorted({n for n in names if list(names).count(n) > 1})
             if doubled:
                 raise SpaceError(f"{kind} must have distinct names, got {doubled} more than once")

@@ -6,7 +6,8 @@ import json
 import zlib
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,12 +97,8 @@ class ParameterSpace(RowSpace):
         codes, first = np.unique(rows @ self._strides, return_index=True)
         if self.enumerable and len(codes) == self.size:
             return self
-        space = ParameterSpace(
-            self.parameters,
-            constraints=self.constraints,
-            default=self.default,
-            constants=self.constants,
-        )
+        facts = {"constraints": self.constraints, "constants": self.constants}
+        space = ParameterSpace(self.parameters, default=self.default, **facts)
         space._restricted = True
         space._codes = codes
         space._valid_rows = np.ascontiguousarray(rows[first], dtype=np.int64)
@@ -185,7 +182,7 @@ class ParameterSpace(RowSpace):
         if self.enumerable:
             rows = self.enumerate()
             return rows[np.argmin(self.distances(row, rows))]
-        return next(r for r in self._outward(row) if self.valid(r[None, :])[0])
+        return next(self._around(row))
 
     def nearest_unseen(self, config: Mapping[str, Any], seen: Collection[Config]) -> Config | None:
         """Returns the valid config nearest to `config` that is not in `seen`; None if none is.
@@ -198,11 +195,17 @@ class ParameterSpace(RowSpace):
         """
         row = self.row(config)
         if not self.enumerable:
-            near = (self.config(r) for r in self._outward(row, most=2**16) if self.valid([r])[0])
+            near = map(self.config, self._around(row, most=2**16))
             return next((c for c in near if c not in seen), None)
         rows = self.enumerate()
         order = np.argsort(self.distances(row, rows), kind="stable")
         return next((c for i in order if (c := self.config(rows[i])) not in seen), None)
+
+    def _around(self, row: np.ndarray, **limits):
+        """Yields the valid ones of `_outward`'s rows; they are tried in ever larger blocks."""
+        rows, size = self._outward(row, **limits), 4
+        while block := list(islice(rows, size := min(2 * size, 1024))):
+            yield from (found := np.asarray(block))[self.valid(found)]
 
     def _outward(self, row: np.ndarray, *, most: float = float("inf")):
         """Yields rows in breadth-first order of single steps, valid or not, from `row` on.
@@ -210,10 +213,11 @@ class ParameterSpace(RowSpace):
         Ends once `most` were met, yielded or still to come.
         """
         queue, met = deque([tuple(row.tolist())]), {tuple(row.tolist())}
+        steps = [cache(p.neighbours) for p in self.parameters]
         while queue and len(met) < most:
             yield np.asarray(here := queue.popleft())
-            for slot, p in enumerate(self.parameters):
-                for value in p.neighbours(here[slot], 1):
+            for slot, at in enumerate(here):
+                for value in steps[slot](at):
                     step = (*here[:slot], value, *here[slot + 1 :])
                     if step not in met:
                         met.add(step)

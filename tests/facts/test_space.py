@@ -308,3 +308,22 @@ def test_a_sample_of_none_is_empty_also_where_nothing_is_listed():
     space = ParameterSpace([Integer(n, 0, 9) for n in names], default=dict.fromkeys(names, 0))
     assert not space.enumerable
     assert space.sample(0, rng=np.random.default_rng(0)) == []
+
+
+def test_the_nearest_of_few_valid_configs_is_looked_for_in_blocks_in_the_same_order(monkeypatch):
+    names = [f"p{i}" for i in range(10)]
+    law = Constraint("c", "p0 + p1 + p2 == 2 and p4 == p5")
+    default = dict.fromkeys(names, 0) | {"p0": 2}
+    space = ParameterSpace([Integer(n, 0, 9) for n in names], constraints=[law], default=default)
+    calls, obeys = [], ParameterSpace._obeys
+    monkeypatch.setattr(
+        ParameterSpace, "_obeys", lambda self, rows: calls.append(len(rows)) or obeys(self, rows)
+    )
+    row = np.asarray([2, 1, 1, 0, 3, 5, 0, 9, 4, 0])
+    around = np.asarray(list(space._outward(row, most=2**16)))
+    expected = space.configs(around[obeys(space, around)])
+    assert space.nearest_unseen(space.config(row), ()) == expected[0]
+    assert space.nearest_unseen(space.config(row), set(expected[:40])) == expected[40]
+    assert space.nearest_unseen(space.config(row), set(expected)) is None
+    assert space.config(space.repair(row)) == expected[0]
+    assert len(calls) < 100 < len(around)
