@@ -123,14 +123,21 @@ class ParameterSpace(RowSpace):
 
     # -- moving about -------------------------------------------------------------------------
 
-    def sample_rows(self, n: int, *, rng: np.random.Generator) -> np.ndarray:
-        """Returns n valid rows drawn uniformly with replacement, shape (n, parameters)."""
+    def sample_rows(self, n: int, *, rng: np.random.Generator, most=float("inf")) -> np.ndarray:
+        """Returns n valid rows drawn uniformly with replacement, shape (n, parameters).
+
+        Args:
+            n: How many.
+            rng: Draws.
+            most: Draws, valid or not, after which fewer rows must do, one at least; of a space
+                that is listed, none is in vain.
+        """
         if self.enumerable:
             return self.enumerate()[rng.integers(self.size, size=n)]
         cards = np.asarray([p.cardinality for p in self.parameters])
         kept: list[np.ndarray] = []
         count = drawn = 0
-        while count < n or not kept:
+        while not kept or (count < n and (drawn < most or not count)):
             rows = rng.integers(cards, size=(max(4 * n, 256), len(cards)))
             rows = rows[self._obeys(rows)]
             drawn += max(4 * n, 256)

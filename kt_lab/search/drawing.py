@@ -10,6 +10,7 @@ from kt_lab.search.scout_options import ScoutOptions
 from kt_lab.space import ParameterSpace
 
 _SHAPE = ("tile", "warps")  # roles of what configs have in common that are alike
+DRAWS = 1 << 22  # half a second's; where less than 0.1 % is valid, fewer members must do
 _PARENTS = 8  # best configs whose neighbours and crossovers are candidates
 
 
@@ -50,7 +51,7 @@ def candidates(
     like = [] if origins is None else [origins, parents]
     rows = [reshaped_rows(space, np.concatenate(like), size - near, rng=rng)] if like else []
     if not any(map(len, rows)):  # other scales may hardly ever fit
-        rows = [space.sample_rows(max(1, size - near), rng=rng)]
+        rows = [space.sample_rows(max(1, size - near), rng=rng, most=DRAWS)]
     if best:
         rows += offspring_rows(space, parents, near, size // 2, rng=rng)
     drawn = np.concatenate(rows)

@@ -17,9 +17,8 @@
    half is a sample; the hyper-parameters are fitted anew whenever the readings have grown by 15 %.
    Of a prior's workloads with readings enough, the mean says what is expected before anything is
    read, and each is a column by which that is put right (`kt_lab.search.known`): they are believed
-   as far as the readings agree with them. With `effects` (none beside a prior, most in a space of
-   more than `listed` members) the process stands on a sum of one curve per parameter and quantity,
-   for few readings.
+   as far as the readings agree with them. With `effects` (none beside a prior, most in a large
+   space) the process stands on a sum of one curve per parameter and quantity, for few readings.
 4. Choice: the candidate with the largest expected improvement over the lowest posterior mean of a
    measured config, times the probability that it works at all, which the same process predicts
    from what failed and what did not. Candidates are all members of the space; of more than `pool`
@@ -41,7 +40,7 @@ import numpy as np
 
 from kt_lab.rows import distinct
 from kt_lab.search.base import Searcher, count, prior_configs
-from kt_lab.search.drawing import candidates, unlike
+from kt_lab.search.drawing import DRAWS, candidates, unlike
 from kt_lab.search.epochs import Epochs
 from kt_lab.search.features import Features
 from kt_lab.search.known import Known, bent, unbent
@@ -142,7 +141,8 @@ class ScoutSearch(Searcher):
         scarce = getattr(self.budget, "seconds", None)
         kind = 2 * bool(self._known) + bool(scarce) if self._listed else 4
         self._starts, self._ahead, self._effects, self._busy = self.options.of(kind, lanes)
-        rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, rng=self._rng)
+        how = {"rng": self._rng, "most": DRAWS}
+        rows = space.enumerate() if self._listed else space.sample_rows(_TYPICAL, **how)
         self._features = Features(space, rows)
         told = space.rows([] if self._listed else prior_configs(space, self.prior))
         self._x = self._seen_as(rows[:0])

@@ -310,6 +310,18 @@ def test_a_sample_of_none_is_empty_also_where_nothing_is_listed():
     assert space.sample(0, rng=np.random.default_rng(0)) == []
 
 
+def test_where_hardly_anything_is_valid_fewer_rows_than_asked_for_may_do():
+    names = [f"p{i}" for i in range(7)]
+    laws = [Constraint("c", "p0 == 0 and p1 == 1 and p2 == 2 and p3 == 3")]  # 1 in 10,000
+    default = dict(zip(names, range(7), strict=True))
+    space = ParameterSpace([Integer(n, 0, 9) for n in names], constraints=laws, default=default)
+    drawn = space.sample_rows(10**4, rng=np.random.default_rng(0), most=10**5)
+    assert 1 <= len(drawn) < 100
+    assert space.valid(drawn).all()
+    one = space.sample_rows(1, rng=np.random.default_rng(0), most=1)
+    np.testing.assert_array_equal(one, drawn[:1])  # at least one, and the same draws
+
+
 def test_the_nearest_of_few_valid_configs_is_looked_for_in_blocks_in_the_same_order(monkeypatch):
     names = [f"p{i}" for i in range(10)]
     law = Constraint("c", "p0 + p1 + p2 == 2 and p4 == p5")

@@ -713,3 +713,19 @@ def test_what_has_other_tiles_or_warps_is_unlike_what_is_known():
     rows = np.array([default, *other.values()])
     assert unlike(space, rows, [tuple(default.tolist())]).tolist() == [False, True, False, False]
     assert unlike(space, rows, []).all()
+
+
+def test_a_large_space_of_which_hardly_anything_is_valid_is_not_drawn_from_forever(monkeypatch):
+    drawn, obeys = [], ParameterSpace._obeys
+    monkeypatch.setattr(
+        ParameterSpace, "_obeys", lambda self, rows: drawn.append(len(rows)) or obeys(self, rows)
+    )
+    axes = [Integer(f"p{i}", 0, 9) for i in range(7)]
+    law = "p0 + 3 * p1 + 5 * p2 + 7 * p3 + 2 * p4 + 4 * p5 + p6 == 13"  # 0.003 % of 10**7
+    default = {p.name: 0 for p in axes} | {"p0": 6, "p3": 1}
+    space = ParameterSpace(axes, constraints=[Constraint("c", law)], default=default)
+    searcher = make_searcher("scout", space, seed=0)
+    found = drive(searcher, bowl(space), trials=16)
+    assert len({p.config for p in found}) == 16
+    assert max(drawn) <= 1 << 22
+    assert sum(drawn) < 5 * (1 << 22)
