@@ -20,7 +20,7 @@ updates, its default; Storn and Price, "Differential Evolution" (1997), is the m
 Helion measures 2 * NP + NP * (G - 2) = 1600 times, the same config anew as often as it comes up.
 Where constraints are hardly ever met, the starts may hold no valid config but the default, and no
 trial is valid: Helion then measures one config. Here a listed space, less than 1 % of it valid, of
-which fewer than four configs were found is searched once more, from valid starts, drawn uniformly.
+which 2 * NP configs were not found is searched once more, from valid starts, drawn uniformly.
 
 A budget of trials counts distinct configs, so here a known config is answered from memory, at no
 cost, by its latest reading; `duplicates="measure"` measures it again, which costs seconds but no
@@ -43,7 +43,7 @@ from kt_lab.space import Flag, Parameter
 
 _PER_THREAD = 8192  # elements that a thread holds at most
 _PARENTS = 4  # members drawn per trial
-_RARE = 0.01  # share of valid configs below which a search that found nothing begins again
+_RARE = 0.01  # share of valid configs below which a search that found few begins again
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class DifferentialEvolutionSearch(BatchSearcher):
         yield from self._evolve(self.options.starts)
         space, found = self.space, len(self._members)
         rare = space.enumerable and space.size < _RARE * space.cartesian_size
-        if rare and found < min(_PARENTS, space.size):
+        if rare and found < min(2 * self.options.population_size, space.size):
             self._generation = 0
             yield from self._evolve("uniform")
 

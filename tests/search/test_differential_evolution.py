@@ -301,6 +301,17 @@ def test_where_hardly_any_draw_is_valid_it_starts_again_from_valid_ones(name, ev
     assert searcher.done
 
 
+def test_a_small_space_of_which_hardly_any_draw_is_valid_is_found_whole():
+    axes = [Integer(n, 0, 19) for n in "abc"]  # 20 of 8000: some draws are valid
+    law = Constraint("c", "a == b and b == c")
+    space = ParameterSpace(axes, constraints=[law], default=dict.fromkeys("abc", 0))
+    for seed in range(3):
+        searcher = make_searcher("differential_evolution", space, seed=seed)
+        found = [p.config for batch in walk(searcher, lambda _: ok(1.0)) for p in batch
+                 if p.origin != "retime"]  # fmt: skip
+        assert len(found) == len(set(found)) == 20
+
+
 def test_when_everything_fails_all_generations_are_run():
     space = wide()
     assert len(list(walk(de(space), broken))) == 39
