@@ -105,7 +105,8 @@ def _row(fields: Mapping[str, Any], identity: str, objective: str, where: str) -
     require(status in STATUSES, f"status must be one of {STATUSES}", status, where)
     good = status == OK
     times = member({"times": [], **fields}, "times", list, where)
-    times = [1e3 * number(ms, "times (ms)", where, low=1e-9) for ms in times]
+    # Some write 0 for what did not run.
+    times = [1e3 * number(ms, "times (ms)", where, low=1e-9 * good) for ms in times]
     single = not times or objective == "time"
     samples = times if good else []
     if good and (single or "time" in fields):

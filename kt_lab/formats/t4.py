@@ -57,13 +57,14 @@ def read_t4(path: Path | str, **options: Any) -> Landscape:
         same, law = not place or set(config) == set(axes), "results must have the same parameters"
         hint = f"{fields['where']}; before it {', '.join(axes)}: complete it, or drop it"
         require(same, law, list(config), hint)
-        records.setdefault(to_json(dict(sorted(config.items()))), (config, fields))
-        for name, value in config.items():
-            axes.setdefault(name, {})[to_json(value)] = value
+        typed = {name: (type(value), value) for name, value in config.items()}  # 1 is not 1.0
+        records.setdefault(frozenset(typed.items()), (config, fields))
+        for name, value in typed.items():
+            axes.setdefault(name, {})[value] = None
     told = {"kernel": Path(path).resolve().parent.name} | hints(metadata, where)
     return landscape_of(
         list(records.values()),
-        {name: list(values.values()) for name, values in axes.items()},
+        {name: [value for _, value in values] for name, values in axes.items()},
         facts | {"format": "t4", "repeated": len(results) - len(records)},
         **(told | {k: v for k, v in options.items() if v is not None}),
     )

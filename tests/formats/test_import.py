@@ -292,6 +292,31 @@ def test_a_config_that_a_search_came_back_to_counts_once(tmp_path):
     assert found.column("compile_s")[found.space.index(_config(16, 1, 0))] > 0
 
 
+def test_a_failed_config_may_have_runtimes_of_zero(tmp_path):
+    results, cache = t4(), hub()
+    failed = next(r for r in results["results"] if r["invalidity"] == "runtime")
+    failed["times"]["runtimes"] = [0]
+    cache["cache"]["64,2,0,15"]["times"] = [0.0]
+    for read, data in ((read_t4, results), (read_cache, cache)):
+        found = read(write(tmp_path / "a.json", data))
+        row = found.table.loc[found.space.index(_config(64, 2, 0))]
+        assert (row["status"], list(row["samples_us"])) == ("launch_error", []), read
+    worked = next(r for r in results["results"] if r["invalidity"] == "correct")
+    worked["times"]["runtimes"][0] = 0
+    with pytest.raises(LandscapeError, match="mark the config as failed"):
+        read_t4(write(tmp_path / "a.json", results))
+
+
+def test_t4_tells_values_apart_without_writing_them_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("kt_lab.formats.t4.to_json", None)
+    assert read_t4(write(tmp_path / "a.json", t4())).space.size == len(t4()["results"])
+    spelt = t4()
+    for result, value in zip(spelt["results"], [15, 15.0] * 99, strict=False):
+        result["configuration"]["filter_width"] = value
+    with pytest.raises(SpaceError, match=r"15, 15\.0"):  # not one and the same value
+        read_t4(write(tmp_path / "a.json", spelt))
+
+
 @pytest.mark.parametrize(("read", "name"), [(read_cache, ""), (read_t4, "_T4")])
 def test_what_the_real_kernel_tuner_wrote_is_read(read, name):
     """The fixtures are made by write_with_kernel_tuner.py: C, five repeats, three failures."""
