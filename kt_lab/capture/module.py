@@ -192,6 +192,7 @@ def check_names(
 
 
 def _strings(function: Callable) -> set[str]:
-    """Returns the texts that stand in a function, and thus every key that it may look up."""
-    constants = (n.value for n in ast.walk(_tree(plain(function))) if isinstance(n, ast.Constant))
-    return {value for value in constants if isinstance(value, str)}
+    """Returns the texts in a function and in all that it names: every key that it may look up."""
+    gathered = Collector()
+    gathered.function(function, role="grid")
+    return gathered.strings()

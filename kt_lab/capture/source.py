@@ -71,6 +71,12 @@ class Collector:
         self._names(text, scope, by)
         self._parts.append(f"{name} = {text}")
 
+    def strings(self) -> set[str]:
+        """Returns the texts in what was gathered and in the user's own modules that it imports."""
+        own = [inspect.getsource(sys.modules[name]) for name in self._files]
+        nodes = ast.walk(ast.parse("\n".join([*self._parts, *own])))
+        return {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
     def text(self, *, about: str, ending: str) -> str:
         """Returns the module: its header, what was gathered, and an ending."""
         body = "\n\n".join([*self._parts, ending])
@@ -221,16 +227,21 @@ def _globals(text: str, scope: Mapping[str, Any]) -> set[str]:
     """Returns the names that a text takes from outside, also in defaults and decorators.
 
     `class Options(Options)` inside a class takes a name from outside and then makes it its own.
+    `global N` with `N += 1` takes it, though no symbol table says so; with `N = 1` it need not be
+    there before.
     """
     names: set[str] = set()
     tables = [symtable.symtable(text, "captured", "exec")]
+    added = {ast.unparse(n.target) for n in ast.walk(ast.parse(text)) if type(n) is ast.AugAssign}
+    made: set[str] = set()
     while tables:
         table = tables.pop()
         hidden = scope if table.get_type() == "class" else ()
-        read = [s for s in table.get_symbols() if s.is_referenced()]
+        read = [s for s in table.get_symbols() if s.is_referenced() or s.get_name() in added]
         names |= {s.get_name() for s in read if s.is_global() or s.get_name() in hidden}
+        made |= {s.get_name() for s in read if s.is_declared_global() and s.is_assigned()}
         tables += table.get_children()
-    return names
+    return names - (made - added - {*scope})
 
 
 def _literal(value: Any) -> str | None:

@@ -339,6 +339,46 @@ def test_a_module_of_the_users_is_imported_and_its_content_counts(cell, tmp_path
         cell("taken(doubled, reference=third)")
 
 
+def test_a_grid_may_read_parameters_in_what_it_calls(cell, run, tmp_path):
+    (tmp_path / "mine_grids.py").write_text("def waves(meta):\n    return meta['WAVES']\n")
+    cell(
+        "sys.path.insert(0, folder)\n"
+        "import mine_grids\n"
+        "FACTORS = ('SPLIT', 'GROUP')\n"
+        "def blocks(meta):\n"
+        "    more = [meta[name] for name in FACTORS]\n"
+        "    return triton.cdiv(meta['n'], meta['BLOCK']) * more[0] * more[1]\n"
+        "def helped(meta):\n"
+        "    return (blocks(meta),)\n"
+        "def imported(meta):\n"
+        "    return (blocks(meta), mine_grids.waves(meta))\n"
+        "def wide(*names):\n"
+        "    axes = [PowerOfTwo('BLOCK', 16, 64), *(PowerOfTwo(n, 1, 2) for n in names)]\n"
+        "    return ParameterSpace(axes, default={'BLOCK': 16} | dict.fromkeys(names, 1))\n",
+        folder=str(tmp_path),
+    )
+    path = cell("taken(doubled, grid=helped, space=wide('SPLIT', 'GROUP'))")
+    assert run(path, {}, [{"BLOCK": 16, "SPLIT": 2, "GROUP": 1}]) == [""]
+    assert cell("taken(doubled, grid=imported, space=wide('SPLIT', 'GROUP', 'WAVES'))")
+    with pytest.raises(CellError, match=r"a parameter of the space .*got 'WAVES'"):
+        cell("taken(doubled, grid=helped, space=wide('SPLIT', 'GROUP', 'WAVES'))")
+
+
+def test_a_function_may_change_a_global(cell, run):
+    cell(
+        "CALLS = 1\n"
+        "def counting(args):\n"
+        "    global CALLS, LAST\n"
+        "    CALLS += 1\n"
+        "    LAST = 2 * args['x']\n"
+        "    return LAST\n"
+    )
+    assert run(cell("taken(doubled, reference=counting)"), {}, BLOCKS) == ["", ""]
+    cell("def lost(args):\n    global GONE\n    GONE += 1\n    return 2 * args['x']\n")
+    with pytest.raises(CellError, match="must be defined, got 'GONE' in lost"):
+        cell("taken(doubled, reference=lost)")
+
+
 # -- what cannot be captured ----------------------------------------------------------------------
 
 REFUSALS = {
