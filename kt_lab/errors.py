@@ -98,7 +98,7 @@ def _natural(name: str) -> list:
 
 def require_path_part(what: str, name: str, *, hint: str = "") -> None:
     """Raises UsageError for a name that cannot be a part of a path everywhere."""
-    if not re.fullmatch(r"\w[\w.+-]{0,99}", name):
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]{0,99}", name):
         raise UsageError(
             f"{what} is a part of paths, so it must be of at most 100 letters, digits and "
             f"_ . + -, got {name!r:.120}{hint}"

@@ -257,9 +257,7 @@ def _axis(name: str, values: list) -> Parameter:
     if all(type(v) is int for v in values):
         values = sorted(values)
         low, high, step = values[0], values[-1], max(1, values[-1] - values[-2:][0])
-        doubling = (
-            low >= 1 and low & (low - 1) == 0 and values == [low << i for i in range(len(values))]
-        )
+        doubling = low & (low - 1) == 0 < low and values == [low << i for i in range(len(values))]
         if doubling and role != "stages":
             tile = "tile" if "BLOCK" in name.upper() else None
             return PowerOfTwo(name, low, high, role=role or tile)

@@ -144,9 +144,7 @@ def _seeded(device: torch.device, seed: int) -> Iterator[None]:
     Not by torch.manual_seed, which would seed every GPU, also those that come to life later.
     """
     on_gpu = device.type == "cuda"
-    index = (
-        (torch.cuda.current_device() if device.index is None else device.index) if on_gpu else 0
-    )
+    index = torch.cuda.current_device() if on_gpu and device.index is None else device.index
     with torch.random.fork_rng(devices=[index] if on_gpu else []):
         torch.default_generator.manual_seed(seed)
         if on_gpu:
@@ -162,10 +160,8 @@ def _facts(it: Captured, made: Mapping[str, Any]) -> dict[str, Any]:
     return {"dtype": dtype, "shape": tuple(first.shape), "bytes": sum(size.values())}
 
 
-_CONTRACT = {
-    f.__name__: f
-    for f in (make_inputs, fake_inputs, tensor_facts, output, reference, plan, baseline)
-}
+_PARTS = (make_inputs, fake_inputs, tensor_facts, output, reference, plan, baseline)
+_CONTRACT = {part.__name__: part for part in _PARTS}
 
 
 class _CapturedModule(ModuleType):

@@ -1,9 +1,10 @@
 """A Triton kernel of the user's own, as a kernel that every runner takes."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Real
 from typing import Any
 
 from kt_lab.capture.definitions import plain
@@ -15,6 +16,15 @@ from kt_lab.space import ParameterSpace
 from kt_lab.workload import Kernel, Workload
 
 _SMS = 132  # multiprocessors for the trial launch plan; any number would do
+_NUMBER, _COUNT = (Real, "a number >= 0"), (Real | Callable | None, "a number >= 0")
+_KINDS = {  # what an argument must be; as it is told
+    "space": (ParameterSpace | Callable, "a ParameterSpace, or a function that returns one"),
+    "extents": (Mapping, "a dict of integers by name, as {'n': 4096}, or a list of such dicts"),
+    "output": (Iterable, "the name of an argument, or a list of names"),
+    "restore": (Iterable | None, "the name of an argument, or a list of names"),
+    "constexprs": (Mapping | None, "a dict of values by name, as {'SPLIT': 4}"),
+    **{"rtol": _NUMBER, "atol": _NUMBER, "bytes_moved": _COUNT, "flops": _COUNT},
+}
 
 
 def capture(
@@ -63,11 +73,14 @@ def capture(
     Raises:
         UsageError: A function cannot be captured, or the parts do not fit each other.
     """
+    _check(output=output, restore=restore, constexprs=constexprs, rtol=rtol, atol=atol)
+    _check(space=space, bytes_moved=bytes_moved, flops=flops)
     kept = None if restore is None else _names(restore)
     parts = (inputs, grid, reference, baseline or reference, _names(output))
     request = Request(fn, *parts, dict(constexprs or {}), kept)
     facts = {"name": name, "dtype": dtype, "source": source, "rtol": rtol, "atol": atol}
-    each = [extents or {}] if isinstance(extents or {}, Mapping) else list(extents)
+    many = isinstance(extents, Iterable) and not isinstance(extents, Mapping)
+    each = list(extents) if many and extents else [extents or {}]
     return _kernel(request, space, each, (bytes_moved, flops), facts)
 
 
@@ -84,6 +97,8 @@ class _Always:
 def _kernel(
     request: Request, space: Any, shapes: Sequence[Mapping], counts: tuple, facts: Mapping
 ) -> Kernel:
+    for shape in shapes:
+        _check(extents=shape)
     text = module_text(request)
     raw = plain(request.fn)
     name = facts["name"] or raw.__name__
@@ -98,19 +113,20 @@ def _kernel(
     drafts = [Workload(name, "", shape, "", facts["source"]) for shape in shapes]
     parameters = parameters_of(request.fn)
     for draft in drafts:
-        check_names(request, space_of(draft).names, draft.extents, parameters)
+        _check(space=(found := space_of(draft)))
+        check_names(request, found.names, draft.extents, parameters)
     path = str(write_module(text, name=raw.__name__))
     workloads = tuple(_workload(path, draft, space_of, facts["dtype"]) for draft in drafts)
     if len({w.name for w in workloads}) < len(workloads):
         raise UsageError(f"workloads must differ in their extents, got {[*map(dict, shapes)]}")
-    bytes_moved, flops = counts
+    bytes_moved, flops = (c if c is None or callable(c) else _Always(c) for c in counts)
     return Kernel(
         name=name,
         description=(inspect.getdoc(raw) or f"{name}, captured").splitlines()[0],
         workloads=workloads,
         space=space_of,
-        bytes_moved=partial(_tensor_bytes, path) if bytes_moved is None else _count(bytes_moved),
-        flops=_count(flops or 0),
+        bytes_moved=bytes_moved or partial(_tensor_bytes, path),
+        flops=flops or _Always(0),
         rtol=facts["rtol"],
         atol=facts["atol"],
         device=path,
@@ -131,9 +147,13 @@ def _tensor_bytes(path: str, workload: Workload) -> int:
     return device_module(path).tensor_facts(workload)["bytes"]
 
 
-def _count(given: int | Callable[[Workload], int]) -> Callable[[Workload], int]:
-    return given if callable(given) else _Always(given)
-
-
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _check(**given: Any) -> None:
+    """Raises UsageError for the first of some arguments of `capture` that is of another kind."""
+    for name, value in given.items():
+        kind, law = _KINDS[name]
+        if not isinstance(value, kind) or (isinstance(value, Real) and not value >= 0):
+            raise UsageError(f"{name} must be {law}, got {value!r:.120}; see help(capture)")

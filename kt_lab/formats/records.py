@@ -153,9 +153,8 @@ def records_of(landscape: Landscape) -> list[tuple[Mapping[str, Any], dict[str, 
     told = landscape.manifest
     flush_us, by_cpu = float(told.get("flush_us") or 0.0), told.get("compile_clock") == "cpu"
     slower = contention_factor(None if by_cpu else told.get("contention"))
-    configs = landscape.space.configs(
-        landscape.space.enumerate()[landscape.table.index.to_numpy()]
-    )
+    recorded = landscape.space.enumerate()[landscape.table.index.to_numpy()]
+    configs = landscape.space.configs(recorded)
     rows = landscape.table.to_dict("records")
     records = []
     for config, row in zip(configs, rows, strict=True):

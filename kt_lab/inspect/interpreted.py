@@ -178,11 +178,8 @@ def _mend_numbers(interpreter: Any) -> None:
         found = binary(self, *wide(self, lhs, rhs), op)
         return found if found.data.dtype == bool else self.cast_impl(found, tl.bfloat16)
 
-    interpreter._convert_float, builder.cast_impl, builder.binary_op = (
-        converted,
-        cast_value,
-        by_value,
-    )
+    interpreter._convert_float = converted
+    builder.cast_impl, builder.binary_op = cast_value, by_value
     builder.create_dot = lambda self, a, b, *more: dot(self, *wide(self, a, b), *more)
     builder.get_bf16 = lambda self, value: self.cast_impl(self.get_fp32(value), tl.bfloat16)
 

@@ -517,6 +517,34 @@ REFUSALS = {
         "must stand above it as @..., got eager wrapped by a call; write it as a decorator",
     ),
     "nothing to compare": ("taken(doubled, output=())", "at least one output"),
+    "a list in place of a space": (
+        "taken(doubled, space=[PowerOfTwo('BLOCK', 16, 64)])",
+        r"space must be a ParameterSpace.*got \[PowerOfTwo\(name='BLOCK'",
+    ),
+    "a function of no space": (
+        "def listed(workload):\n    return [16, 32]\ntaken(doubled, space=listed)",
+        r"space must be a ParameterSpace.*got \[16, 32\]",
+    ),
+    "extents without names": (
+        "taken(doubled, extents=[300])",
+        "extents must be a dict of integers by name, as {'n': 4096}, or a list .*got 300",
+    ),
+    "the name of an extent alone": ("taken(doubled, extents='n')", "extents must be .*got 'n'"),
+    "one number for all extents": ("taken(doubled, extents=300)", "extents must be .*got 300"),
+    "a number for a name": ("taken(doubled, name=5)", "a part of paths.*got 5; give it another"),
+    "a tolerance below zero": ("taken(doubled, rtol=-1)", "rtol must be a number >= 0, got -1"),
+    "a tolerance that is none": (
+        "taken(doubled, atol=float('nan'))",
+        "atol must be a number >= 0, got nan",
+    ),
+    "a text for bytes": ("taken(doubled, bytes_moved='all')", "bytes_moved must be .*got 'all'"),
+    "operations below zero": ("taken(doubled, flops=-1)", "flops must be a number >= 0, got -1"),
+    "no output": ("taken(doubled, output=None)", "output must be the name of .*got None"),
+    "a number to restore": ("taken(doubled, restore=5)", "restore must be the name .*got 5"),
+    "constexprs without values": (
+        "taken(doubled, constexprs=['BLOCK'])",
+        r"constexprs must be a dict of values by name.*got \['BLOCK'\]",
+    ),
 }
 
 
