@@ -2,12 +2,14 @@
 
 import json
 import pickle
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kt_lab import __version__, cli
-from kt_lab.commands import listing
+from kt_lab.commands import evidence, listing
 from kt_lab.commands import tune as tune_command
 from kt_lab.errors import UnknownName, UsageError
 
@@ -203,3 +205,48 @@ def test_what_is_the_runs_is_no_option_of_its_searcher(pair):
     with pytest.raises(UsageError, match=f"must be the searcher's, got '{pair}'.*--seed"):
         tune_command._options([pair])
     assert tune_command._options(["starts=4", "kind=a"]) == {"starts": 4, "kind": "a"}
+
+
+@pytest.fixture
+def piece(monkeypatch, tmp_path):
+    """A piece of evidence that can be told to refuse; returns where its result goes."""
+
+    ran = []
+
+    def run(args):
+        ran.append(args.number)
+        if args.number < 1:
+            raise UsageError("--number must be >= 1")
+        return {"number": args.number}
+
+    def add_arguments(parser):
+        parser.add_argument("--number", type=int, default=1)
+
+    told = SimpleNamespace(add_arguments=add_arguments, run=run, report=str)
+    monkeypatch.setitem(sys.modules, "a_piece", told)
+    monkeypatch.setitem(evidence.EVIDENCE, "cost", ("a_piece", "what this test makes"))
+    return tmp_path / "new" / "newer" / "found.json", ran
+
+
+def test_evidence_stores_its_result_where_it_is_told(piece):
+    out, _ = piece
+    assert cli.main(["evidence", "--out", str(out), "cost", "--number", "3"]) == 0
+    assert json.loads(out.read_text()) == {"number": 3}
+    assert [path.name for path in out.parent.iterdir()] == ["found.json"]
+
+
+def test_evidence_that_refuses_leaves_no_folder(piece, capsys):
+    out, ran = piece
+    assert cli.main(["evidence", "--out", str(out), "cost", "--number", "0"]) == 2
+    assert "--number must be >= 1" in capsys.readouterr().err
+    assert ran == [0]
+    assert not out.parent.parent.exists()
+
+
+def test_evidence_that_could_not_be_stored_is_refused_before_it_runs(piece, tmp_path, capsys):
+    _, ran = piece
+    (tmp_path / "file").touch()
+    for out, law in ((tmp_path, "--out must name a file"), (tmp_path / "file" / "a", "writable")):
+        assert cli.main(["evidence", "--out", str(out), "cost"]) == 2
+        assert law in capsys.readouterr().err
+    assert ran == []

@@ -2,10 +2,14 @@
 
 import argparse
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kt_lab.errors import UsageError
 from kt_lab.evidence.resuming import as_text
 from kt_lab.landscape import data_directory
+from kt_lab.store.files import replacing, writing
 
 # name -> (module with add_arguments, run and report; what it shows)
 EVIDENCE = {
@@ -86,12 +90,36 @@ def run(args: argparse.Namespace) -> int:
     parser.add_argument("--out", type=Path, default=args.out, help="where the result goes")
     given = parser.parse_args(args.arguments)
     out = given.out or data_directory() / "evidence" / f"{args.piece}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.is_dir():
+        raise UsageError(
+            f"--out must name a file, got the folder {out}; --out {out / args.piece}.json"
+        )
     given.out = out
-    result = module.run(given)
-    partial = out.with_name(out.name + ".partial")
-    partial.write_text(as_text(result))
-    partial.replace(out)
+    with _folder_of(out):
+        result = module.run(given)
+        with replacing(out) as partial:
+            partial.write_text(as_text(result))
     print(module.report(result))
     print(f"stored in {out}")
     return 0
+
+
+@contextmanager
+def _folder_of(out: Path) -> Iterator[None]:
+    """Makes the folder of a result; afterwards those that it made and nothing came to are gone.
+
+    Raises:
+        StoreError: Nothing can be written there: said now, not after hours.
+    """
+    made = [folder for folder in out.parents if not folder.exists()]
+    probe = out.with_name(f"{out.name}.probe")
+    try:
+        with writing(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        yield
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
