@@ -202,6 +202,21 @@ def test_a_config_that_cannot_be_planned_is_a_status_and_the_others_are_compiled
     assert alone.summary()["ok"] == alone.summary()["specialisations"] == 0
 
 
+def test_parameters_named_like_columns_stand_beside_them(cache):
+    more = [Choice("threads", (7, 9)), Choice("status", ("slow",)), Choice("config", (0,))]
+    parameters, default = [*SPACE.parameters, *more], {"threads": 7, "status": "slow", "config": 0}
+    space = ParameterSpace(parameters, default={**DEFAULT, **default})
+    rows = space.rows([space.default, {**space.default, "threads": 9}])
+    found = inspect_space(SUBJECT, space, rows=rows, workers=1, cache=cache)
+    table = found.table.reset_index()
+    assert table.columns.is_unique
+    assert table["p_threads"].tolist() == [7, 9]
+    assert table["threads"].tolist() == [128, 128]
+    assert table["p_status"].tolist() == ["slow", "slow"]
+    assert found.ok.tolist() == [True, True]
+    assert found.summary()["launches"] == 1
+
+
 def test_workers_compile_also_where_kernels_are_being_interpreted(cache, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(compiled, "Workers", Workers)  # with a zygote that imports Triton now

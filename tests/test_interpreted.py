@@ -212,6 +212,16 @@ def test_right_and_wrong_configs_are_told_apart(subject):
 
 
 @pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
+def test_parameters_named_like_columns_stand_beside_them(subject):
+    told = {"status": 5, "seconds": -1.0}
+    found = check_configs(subject, [RIGHT | told])
+    assert found[["status", "p_status", "p_seconds"]].to_dict("records") == [
+        {"status": "ok", "p_status": 5, "p_seconds": -1.0}
+    ]
+    assert found["seconds"].iloc[0] >= 0
+
+
+@pytest.mark.skipif(not find_spec("triton"), reason="the interpreter needs triton")
 def test_a_shipped_kernel_is_right_on_its_small_workload():
     kernel = kernels.get_kernel("int4_gemm")
     small = small_workload(kernel)

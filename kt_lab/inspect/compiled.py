@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kt_lab.errors import UsageError, install
-from kt_lab.inspect.inspection import Inspection
+from kt_lab.inspect.inspection import Inspection, columns_of
 from kt_lab.inspect.targets import THREADS, Target, get_target
 from kt_lab.runners.gpu.compiling import ENVIRONMENT, one_line
 from kt_lab.runners.gpu.planning import Plan, planner
@@ -25,6 +25,7 @@ _SERVICE = "kt_lab.runners.gpu.compiling:compile_service"
 _TEXTS = ("specialisation", "grid", "status", "error", "code_hash")
 _COUNTS = ("registers", "spills", "stack_bytes", "shared_bytes", "threads")
 _COUNTS += ("agprs", "sgprs", "sgpr_spills")  # of AMD's
+_OWN = ("config", *_TEXTS, "compile_s", *_COUNTS, "duplicate_of")  # of the table, index first
 
 
 def inspect_space(
@@ -78,7 +79,7 @@ def inspect_space(
             if on_progress:
                 on_progress(len(found), len(todo))
     records = [
-        {**config, **told, **found.get(key, {})}
+        {**told, **found.get(key, {}), **columns_of(config, beside=_OWN)}
         for config, key, told in zip(configs, keys, planned, strict=True)
     ]
     return Inspection(target, space, _table(records, space), time.perf_counter() - began)
@@ -140,7 +141,7 @@ def _table(records: list[dict[str, Any]], space: ParameterSpace) -> pd.DataFrame
         if record["status"] == OK:
             first = seen.setdefault((record["code_hash"], record["grid"]), at)
             record["duplicate_of"] = None if first == at else first
-    columns = [*space.names, *_TEXTS, "compile_s", *_COUNTS, "duplicate_of"]
+    columns = [*columns_of(space.default, beside=_OWN), *_OWN[1:]]
     table = pd.DataFrame(records).reindex(columns=columns).rename_axis("config")
     whole = dict.fromkeys((*_COUNTS, "duplicate_of"), "Int64")
     return table.astype(whole | dict.fromkeys(_TEXTS, object))

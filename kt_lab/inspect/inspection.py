@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +24,13 @@ class Inspection:
         target: What was compiled for.
         space: What was compiled: the space, or its restriction to the rows that were asked for.
         table: One row per config, in the order of `space.enumerate()`, with the index `config`:
-            the parameters' values; specialisation, grid; status ("ok", "compile_error",
-            "launch_error" for more shared memory or threads than the target has or where no launch
-            can be planned, "timeout", "crashed"), error; compile_s (seconds of its
-            specialisation); code_hash; registers, spills (32-bit words) and stack_bytes of a
-            thread; shared_bytes and threads of a program; agprs, sgprs and sgpr_spills (AMD
-            only); duplicate_of (the first config with the same code_hash and grid; null for that
-            one itself). Missing is null.
+            the parameters' values, under p_NAME where NAME is one of the following columns;
+            specialisation, grid; status ("ok", "compile_error", "launch_error" for more shared
+            memory or threads than the target has or where no launch can be planned, "timeout",
+            "crashed"), error; compile_s (seconds of its specialisation); code_hash; registers,
+            spills (32-bit words) and stack_bytes of a thread; shared_bytes and threads of a
+            program; agprs, sgprs and sgpr_spills (AMD only); duplicate_of (the first config with
+            the same code_hash and grid; null for that one itself). Missing is null.
         elapsed_s: Wall-clock seconds that it took.
     """
 
@@ -106,6 +107,11 @@ class Inspection:
             "compile_s": round(float(compiled.sum()), 3),
             "elapsed_s": round(self.elapsed_s, 3),
         }
+
+
+def columns_of(config: Mapping[str, Any], *, beside: Container[str]) -> dict[str, Any]:
+    """Returns a config's values by column: p_NAME where NAME is a column that stands beside."""
+    return {f"p_{name}" if name in beside else name: value for name, value in config.items()}
 
 
 def _number(value: Any) -> int | None:

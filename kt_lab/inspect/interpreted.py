@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from kt_lab.errors import UsageError, install
+from kt_lab.inspect.inspection import columns_of
 from kt_lab.runners.workers import Outcome, Workers
 from kt_lab.workload import Kernel, Subject, Workload
 
@@ -65,7 +66,8 @@ def check_configs(
 
     Returns:
         One row per config, in their order: the parameters, status ("ok", "wrong_result",
-        "launch_error", "timeout" or "crashed"), error and seconds.
+        "launch_error", "timeout" or "crashed"), error and seconds; parameters of these names as
+        p_status and so on.
 
     Raises:
         UsageError: torch or triton is not installed.
@@ -80,7 +82,8 @@ def check_configs(
         while interpreting.pending:
             at, outcome = interpreting.next()
             found[at] = _told(outcome)
-    return pd.DataFrame([{**config, **found[at]} for at, config in enumerate(configs)])
+    columns = [columns_of(config, beside=("status", "error", "seconds")) for config in configs]
+    return pd.DataFrame([{**config, **found[at]} for at, config in enumerate(columns)])
 
 
 def _told(outcome: Outcome) -> dict[str, Any]:
