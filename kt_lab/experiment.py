@@ -77,8 +77,9 @@ class Experiment:
     def __post_init__(self):
         """Checks names now rather than an hour into the run."""
         name = self.name if isinstance(self.name, str) else ""
-        if not name or name[0] == "." or set("+/\\") & set(name):
-            raise UsageError(f"a name must have no + / \\ and no . at its head, got {self.name!r}")
+        if not name.isprintable() or name[:1] in ("", ".") or set("+/\\") & set(name):
+            law = "a name must have no + / \\, no line break and no . at its head"
+            raise UsageError(f"{law}, got {self.name!r}")
         if not isinstance(self.budget, Budget):
             raise UsageError(f"budget must be a Budget, got {self.budget!r}; Budget(trials=...)")
         workloads = _listing("workloads", self.workloads, "['softmax/4096x640']")
@@ -227,6 +228,9 @@ def process_pool(workers: int | None = None) -> Pool:
 def load_runs(path: Path | str, *, expect: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Loads a stored table of runs; with `expect`, only if it answers the same request."""
     frame, facts = read_table(path)
+    if not {"workload", "gpu", "searcher", "seed", "trial", "latency_us"} <= {*frame}:
+        law = "a table of runs must hold their trials, as Experiment stores them"
+        raise StoreError(f"{law}, got {', '.join(frame)} in {Path(path).name}; name another")
     if expect is not None:
         wanted = json.loads(json.dumps(dict(expect)))
         different = sorted(k for k in wanted if facts.get(k) != wanted[k])

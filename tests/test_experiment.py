@@ -70,7 +70,7 @@ def test_the_same_seed_gives_the_same_history_on_any_executor(serial, executor):
     pd.testing.assert_frame_equal(_repeatable(pooled), _repeatable(serial))
 
 
-@pytest.mark.parametrize("name", ["", "../escaped", "a/b", "a+b", ".hidden"])
+@pytest.mark.parametrize("name", ["", "../escaped", "a/b", "a+b", ".hidden", "a\nb", "a\tb"])
 def test_a_name_is_that_of_a_file_in_the_folder(name):
     with pytest.raises(UsageError, match=r"a name must have no \+ / .* got "):
         _experiment(name=name)
@@ -266,6 +266,9 @@ def test_a_foreign_or_truncated_file_is_refused(tmp_path):
         load_runs(path)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(StoreError, match="readable Parquet"):
+        load_runs(path)
+    write_table(pd.DataFrame({"a": [1]}), path, facts={"of": "something else"})
+    with pytest.raises(StoreError, match=r"a table of runs must hold .*got a in small"):
         load_runs(path)
 
 

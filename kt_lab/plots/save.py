@@ -22,6 +22,7 @@ from matplotlib.text import Text
 from kt_lab.errors import StoreError, UsageError
 from kt_lab.plots.captions import latex_text
 from kt_lab.plots.style import TRUE_TYPE
+from kt_lab.store.files import writing
 
 _PACKAGES = ("kt_lab", "matplotlib", "numpy", "pandas", "scipy")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -60,15 +61,18 @@ def save_figure(
 
     Raises:
         UsageError: Labels leave no room for what is drawn.
+        StoreError: A file cannot be written.
     """
     from matplotlib.backends.backend_pdf import FigureCanvasPdf  # slow, and no panel needs it
 
     png = png_bytes(fig, dpi=300)  # first: of what cannot be drawn no file is written
     table, digest = write_points(data, name, directory=directory)
     paths = {kind: table.with_name(f"{name}.{kind}") for kind in ("pdf", "png", "csv", "json")}
-    paths["png"].write_bytes(png)
+    write_file(paths["png"], png)
+    pdf = io.BytesIO()
     with _canvas(fig, FigureCanvasPdf, dpi=300) as canvas:
-        canvas.print_pdf(paths["pdf"], metadata={"CreationDate": None})
+        canvas.print_pdf(pdf, metadata={"CreationDate": None})
+    write_file(paths["pdf"], pdf.getvalue())
     inches = [float(length) for length in fig.get_size_inches()]
     facts = {"caption": caption, "inches": inches, "csv_sha256": digest}
     write_facts(facts, paths["json"], provenance=provenance)
@@ -82,9 +86,8 @@ def write_points(
     if not name or Path(name).name != name:
         raise UsageError(f"name must be a file stem without folders, got {name!r}")
     path = Path(directory) / f"{name}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
     table = _points(data).to_csv(index=False, lineterminator="\n").encode()
-    path.write_bytes(table)
+    write_file(path, table)
     return path, hashlib.sha256(table).hexdigest()
 
 
@@ -103,7 +106,18 @@ def write_facts(
         "versions": {"python": platform.python_version()} | _versions(),
     }
     text = json.dumps(told, indent=2, sort_keys=True, ensure_ascii=False, default=str)
-    path.write_text(text + "\n", encoding="utf-8")
+    return write_file(path, text + "\n")
+
+
+def write_file(path: Path, content: bytes | str) -> Path:
+    """Writes bytes, or text as UTF-8, into a folder that is made when absent; returns the path.
+
+    Raises:
+        StoreError: The disk is full, or refuses otherwise: the file is named.
+    """
+    with writing(path, kept="stored runs are as they were"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 

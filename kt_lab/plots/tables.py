@@ -13,7 +13,7 @@ import pandas as pd
 
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.plots.captions import latex_text
-from kt_lab.plots.save import write_facts, write_points
+from kt_lab.plots.save import write_facts, write_file, write_points
 from kt_lab.plots.venues import Venue, find_venue
 
 BEST = {"low": np.nanmin, "high": np.nanmax}
@@ -143,7 +143,7 @@ class PaperTable:
         paths = {"csv": path}
         for kind, text in texts.items():
             paths[kind] = path.with_name(f"{name}.{kind}")
-            paths[kind].write_text(text, encoding="utf-8")
+            write_file(paths[kind], text)
         facts = {f"{k}_sha256": hashlib.sha256(t.encode()).hexdigest() for k, t in texts.items()}
         facts |= {"caption": self.caption, "csv_sha256": digest}
         paths["json"] = write_facts(facts, path.with_name(f"{name}.json"), provenance=provenance)

@@ -8,6 +8,7 @@ from typing import Any
 from kt_lab import comparison
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.experiment import process_pool
+from kt_lab.plots.save import write_file
 from kt_lab.plots.venues import find_venue
 from kt_lab.publication.document import document, figure_float
 from kt_lab.publication.stored import StoredStudy, parts_of, read_study
@@ -85,7 +86,7 @@ def publish(
         if only is not None:
             _require_all(title, wanted, ordered)
         path = page["directory"] / "document.tex"
-        path.write_text(document(title, list(ordered), venue=venue), encoding="utf-8")
+        write_file(path, document(title, list(ordered), venue=venue))
         return ordered | {"document": {"tex": path}}
 
 
@@ -160,7 +161,7 @@ def _write(
             whole = Drawing(one.figure, one.points, f"{one.caption} {study.versions()}")
             paths = whole.save(name, directory=directory, provenance=origin)
             paths["tex"] = directory / f"{name}.tex"
-            paths["tex"].write_text(figure_float(whole, name, venue=venue), encoding="utf-8")
+            write_file(paths["tex"], figure_float(whole, name, venue=venue))
             written[name] = paths
     tables = draw_tables(study, table=table, only=[name for name in wanted if name in TABLES])
     for name, one in tables.items():

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -136,3 +137,12 @@ def test_wrong_names_data_and_files_are_refused(ratios, tmp_path):
         plots.save_figure(fig, "a", data={}, directory=tmp_path)
     with pytest.raises(StoreError, match="save_figure"):
         plots.read_points(tmp_path / "absent.csv")
+
+
+def test_a_disk_that_is_full_is_told_with_the_file(ratios, tmp_path, monkeypatch):
+    def full(self, content):  # noqa: ARG001
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreError, match=r"bars\.csv must be writable in .* No space left"):
+        save(ratios, tmp_path)
