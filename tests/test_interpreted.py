@@ -208,6 +208,7 @@ def test_right_and_wrong_configs_are_told_apart(subject):
     assert "not written" in found["error"][2]
     assert "after its output" in found["error"][3]
     assert "no launch on 3 multiprocessors" in found["error"][4]
+    assert "more timeout_s, or small_workload() fewer points" in found["error"][5]
     assert found["error"][0] == ""
 
 

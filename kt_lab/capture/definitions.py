@@ -107,7 +107,10 @@ def _class_source(cls: type, beside: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def _methods(value: Any) -> list[FunctionType]:
-    """Returns the functions that a class (or function) holds and whose text is there."""
+    """Returns the functions that a class (or function) holds and whose text is there.
+
+    An enumeration holds functions of the module enum, which are not its own.
+    """
     held = vars(value).values() if isinstance(value, type) else [value]
-    found = [raw for item in held if (raw := plain(item)) is not None]
+    found = [raw for item in held if (raw := plain(item)) is not None and raw.__module__ != "enum"]
     return [raw for raw in found if linecache.getlines(raw.__code__.co_filename)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 from kt_lab.capture.parts import OPTIONS, Captured, parameters_of, restore, seen
@@ -34,12 +35,13 @@ def plan(
             )
     grid = _asked("grid()", it.grid, meta)
     grid = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
-    if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
+    if not 1 <= len(grid) <= 3 or not all(isinstance(n, Integral) and n >= 1 for n in grid):
         raise UsageError(f"grid() must return one to three integers >= 1, got {grid}")
     fixed = {n: meta[n] for n in (*parameters.constexprs, *OPTIONS) if n in meta}
     fn = it.fn if parameters.leading else _Named(it.fn, parameters.runtime)
     prepare = partial(restore, inputs, it.restored) if it.restored else None
-    return Launch(fn, grid, tuple(meta[n] for n in parameters.runtime), fixed, prepare)
+    args = tuple(meta[name] for name in parameters.runtime)
+    return Launch(fn, tuple(map(int, grid)), args, fixed, prepare)
 
 
 def _asked(what: str, rule: Callable[[Mapping], Any], meta: Mapping[str, Any]) -> Any:

@@ -87,13 +87,12 @@ def check_configs(
 
 
 def _told(outcome: Outcome) -> dict[str, Any]:
-    if outcome.kind == "ok":
-        problem = outcome.value
-        told = {"status": "wrong_result" if problem else "ok", "error": problem}
-    else:
+    status, error = "wrong_result" if outcome.value else "ok", outcome.value
+    if outcome.kind != "ok":
         status = "launch_error" if outcome.kind == "error" else outcome.kind
-        told = {"status": status, "error": outcome.error}
-    return told | {"seconds": outcome.seconds}
+        hint = "; give it more timeout_s, or small_workload() fewer points="
+        error = outcome.error + hint * (status == "timeout")
+    return {"status": status, "error": error, "seconds": outcome.seconds}
 
 
 def interpret_service():

@@ -364,6 +364,21 @@ def test_a_grid_may_read_parameters_in_what_it_calls(cell, run, tmp_path):
         cell("taken(doubled, grid=helped, space=wide('SPLIT', 'GROUP', 'WAVES'))")
 
 
+def test_a_grid_may_hold_integers_of_numpy_and_a_reference_an_enumeration(cell, run):
+    path = cell(
+        "import enum\n"
+        "import numpy as np\n"
+        "class Factor(enum.Enum):\n"
+        "    TWO = 2\n"
+        "def counted(meta):\n"
+        "    return (np.int64(np.ceil(meta['n'] / meta['BLOCK'])),)\n"
+        "def by_enum(args):\n"
+        "    return Factor.TWO.value * args['x']\n"
+        "taken(doubled, grid=counted, reference=by_enum)\n"
+    )
+    assert run(path, {}, BLOCKS) == ["", ""]
+
+
 def test_a_function_may_change_a_global(cell, run):
     cell(
         "CALLS = 1\n"
