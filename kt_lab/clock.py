@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 
 
 class RealClock:
@@ -57,10 +57,8 @@ class SimulatedClock:
             overlap: Whether timing may go on while other jobs compile. False models tuners that
                 compile a whole batch before they time it (Helion's precompile).
         """
-        if compile_lanes < 1:
-            raise UsageError(f"compile_lanes must be >= 1, got compile_lanes={compile_lanes}")
         self.now = 0.0
-        self._lanes = compile_lanes
+        self._lanes = whole("compile_lanes", compile_lanes, low=1)
         self._overlap = overlap
         self._order = itertools.count()
         self._waiting: deque[Job] = deque()

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole_fields
 from kt_lab.paired import leader, probability_of_best, signed_rank
 from kt_lab.runners.racing import Racer
 from kt_lab.trial import Config
@@ -64,11 +64,11 @@ class Rule:
                 "level must lie between 0 and 1 and floor must be >= 0, got "
                 f"level={self.level}, floor={self.floor}"
             )
-        if not (1 <= self.first <= min(self.rounds, self.race) and self.repetitions >= 1):
+        whole_fields(self, rounds=1, race=1, first=1, repetitions=1)
+        if self.first > min(self.rounds, self.race):
             raise UsageError(
-                "a rule needs 1 <= first <= rounds, first <= race and repetitions >= 1, got "
-                f"first={self.first}, rounds={self.rounds}, race={self.race}, "
-                f"repetitions={self.repetitions}"
+                "a rule needs first <= rounds and first <= race, got "
+                f"first={self.first}, rounds={self.rounds}, race={self.race}"
             )
 
     def looks(self, rounds: int) -> list[int]:

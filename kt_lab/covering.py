@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 
 OBJECTIVES = ("geomean", "minimax")
 _NEVER = 1e6  # what a workload costs that a config cannot run: cover first, then be fast
@@ -48,10 +48,9 @@ def cover(
         Positions of the configs that some group uses, ascending; and the position by group,
         without the groups that none of them serves better than `base`.
     """
-    if objective not in OBJECTIVES or k < 1:
-        raise UsageError(
-            f"objective must be one of {OBJECTIVES} and k >= 1 configs, got {objective!r}, k={k}"
-        )
+    k = whole("k", k, low=1)
+    if objective not in OBJECTIVES:
+        raise UsageError(f"objective must be one of {OBJECTIVES}, got {objective!r}")
     names = list(dict.fromkeys(groups))
     members = [[i for i, group in enumerate(groups) if group == name] for name in names]
     together = np.mean if objective == "geomean" else np.max

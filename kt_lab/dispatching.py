@@ -19,7 +19,7 @@ import numpy as np
 from kt_lab.budget import Budget
 from kt_lab.confirm import confirm
 from kt_lab.decisions import Winner, load_winner, matches, save_winner, winners
-from kt_lab.errors import StoreError, UnknownName, UsageError, require_known
+from kt_lab.errors import StoreError, UnknownName, UsageError, require_known, whole
 from kt_lab.guarded import Guarded, guarded_pick, spending
 from kt_lab.kernels import get_kernel
 from kt_lab.kernels.moe_spaces import PUBLISHED, space_for
@@ -32,7 +32,7 @@ from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.search import make_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.trial import OK, Config, Measurement, Proposal
-from kt_lab.tune import tune_whole
+from kt_lab.tune import require_budget, tune_whole
 from kt_lab.workload import Kernel, Workload
 
 BUDGET = Budget(trials=200)
@@ -49,14 +49,14 @@ def gated_space(workload: Workload, *, arch: str, name: str = "wide") -> Paramet
         name: A published space of `kt_lab.kernels.moe_spaces`, with the kernel's own config;
             "wide": the kernel's whole space; "original": the kernel's own config.
     """
-    whole = get_kernel(workload.kernel).space(workload)
-    own = whole.rows([whole.default])
+    every = get_kernel(workload.kernel).space(workload)
+    own = every.rows([every.default])
     if workload.kernel in PUBLISHED:
         found = space_for(workload, arch=arch, name=name)
-        return whole.only(np.vstack([own, found.enumerate()]))
+        return every.only(np.vstack([own, found.enumerate()]))
     if name not in ("wide", "original"):
         space_for(workload, arch=arch, name=name)  # says what there is
-    return whole if arch and name == "wide" else whole.only(own)
+    return every if arch and name == "wide" else every.only(own)
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ def tune_guarded(
         spaces: Called as `gated_space` is; for kernels of one's own.
         directory: Folder of the winners; None: `winners` in the folder of recorded data.
     """
-    if len(kernels := {w.kernel for w in workloads}) != 1 or processes < 1:
-        raise UsageError(
-            "a guarded tuning needs workloads of one kernel and processes >= 1, got kernels "
-            f"{', '.join(sorted(kernels)) or 'none'}, processes={processes}"
-        )
+    processes, seed = whole("processes", processes, low=1), whole("seed", seed, low=0)
+    require_budget(budget)
+    if len(kernels := {w.kernel for w in workloads}) != 1:
+        told = ", ".join(sorted(kernels)) or "none"
+        raise UsageError(f"a guarded tuning needs workloads of one kernel, got kernels {told}")
     arch = (gpu_arch() or "") if arch is None else arch
     key = key or every_extent([workload.extents for workload in workloads])
     given = {w: s for w in workloads if (s := spaces(w, arch=arch, name=name)).size > 1}

@@ -80,6 +80,12 @@ def whole(name: str, value: object, *, low: int) -> int:
     raise UsageError(f"{name} must be a whole number >= {low}, got {name}={value!r}")
 
 
+def whole_fields(of: object, **least: int) -> None:
+    """Makes fields of a frozen dataclass whole numbers of at least so much, as `whole` does."""
+    for name, low in least.items():
+        object.__setattr__(of, name, whole(name, getattr(of, name), low=low))
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Returns a question with the nearest of some names, and a space; nothing if none is near."""
     near = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)

@@ -9,7 +9,7 @@ from typing import Any
 from kt_lab.budget import Budget
 from kt_lab.confirm import Confirmation, Rule, confirm
 from kt_lab.decisions import Winner, save_winner
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 from kt_lab.journals import journaled, live_facts
 from kt_lab.landscape import data_directory
 from kt_lab.prior import Prior
@@ -103,7 +103,7 @@ def tune_live(
         "options": dict(options or {}),
         "budget": budget,
         "seed": seed,
-        "finalists": finalists,
+        "finalists": whole("finalists", finalists, low=1),
         "rule": rule,
         "prior": prior,
         "root": Path(directory) if directory is not None else data_directory(),
@@ -127,8 +127,6 @@ def _tuned(
     about["known"] = prior.fingerprint if prior else ""
     facts = live_facts(runner, **about)
     interrupted: list[bool] = []
-    if finalists < 1:
-        raise UsageError(f"a confirmation needs finalists >= 1, got finalists={finalists}")
     require_own(budget, lent)  # what is refused leaves the journals as they are
     made = make_searcher(searcher, runner.space, seed=seed, budget=budget, prior=prior, **options)
     with closing(made), journaled(lent, **about, directory=root, resume=resume) as kept:
@@ -206,7 +204,8 @@ def confirm_found(
     # Another process may have measured: what was wrong there must not win, and how long a launch
     # takes says how long a race may.
     runner.recall([(trial.proposal, trial.measurement) for trial in history])
-    confirmation, apparent = _confirm(runner, runner, history, finalists, rule)
+    count = whole("finalists", finalists, low=1)
+    confirmation, apparent = _confirm(runner, runner, history, count, rule)
     runner.sense()
     spent_s = elapsed_s + runner.now - began
     winner = winner_of(runner, facts, history, confirmation, apparent, spent_s)

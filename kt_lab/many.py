@@ -16,7 +16,7 @@ import pandas as pd
 
 from kt_lab.budget import Budget
 from kt_lab.covering import OBJECTIVES, cover
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 from kt_lab.joint import JointRunner, joint_space
 from kt_lab.kernels import get_kernel
 from kt_lab.keys import Dispatch, Key
@@ -27,7 +27,7 @@ from kt_lab.search import get_searcher, make_searcher
 from kt_lab.space import ParameterSpace
 from kt_lab.stats.keyed import CELL, FAILED, crossings, judged_picks, read_costs
 from kt_lab.trial import Config, History
-from kt_lab.tune import tune_whole
+from kt_lab.tune import require_budget, tune_whole
 from kt_lab.workload import Workload
 
 
@@ -158,6 +158,7 @@ def tune_many(
         space_of: The space of a workload; None: that of the registered kernel.
         space: What is searched; None: what any of the workloads' spaces holds (`joint_space`).
     """
+    k, seed = whole("k", k, low=1), whole("seed", seed, low=0)
     _require(workloads, k, objective, budget)
     get_searcher(searcher)  # before any default is measured
     space_of = space_of or (lambda w: get_kernel(w.kernel).space(w))
@@ -189,12 +190,12 @@ def every_extent(shapes: Sequence[Mapping[str, int]]) -> Key:
 def _require(workloads: Sequence[Workload], k: int, objective: str, budget: Budget) -> None:
     """Raises UsageError where a search could not end in a choice."""
     kernels = {workload.kernel for workload in workloads}
-    if k < 1 or len(kernels) != 1 or objective not in OBJECTIVES:
+    if len(kernels) != 1 or objective not in OBJECTIVES:
         raise UsageError(
-            "a tuning for many needs workloads of one kernel, k >= 1 and an objective of "
-            f"{', '.join(OBJECTIVES)}, got kernels {', '.join(sorted(kernels)) or 'none'}, k={k}, "
-            f"objective={objective!r}"
+            f"a tuning for many needs workloads of one kernel and one of {', '.join(OBJECTIVES)}, "
+            f"got kernels {', '.join(sorted(kernels)) or 'none'}, objective={objective!r}"
         )
+    require_budget(budget)
     if budget.trials is not None and budget.trials < k:
         raise UsageError(f"k configs need trials >= k, got k={k} and trials={budget.trials}")
 

@@ -39,8 +39,8 @@ def tune(
     Raises:
         UsageError: The budget is none, or the runner has work of another run under way.
     """
-    trials: list[Trial] = []
-    asked, measured = set[Config](), set[Config]()  # asked: spent or in flight
+    _require_kinds(searcher, runner)
+    trials, asked, measured = list[Trial](), set[Config](), set[Config]()  # asked: some in flight
     search_s, now, repeats = 0.0, 0.0, 0
     try:
         require_own(budget, runner, searcher)
@@ -78,10 +78,24 @@ def _interrupted() -> None:
     raise KeyboardInterrupt
 
 
-def require_own(budget: Any, runner: Runner, searcher: Any = None) -> None:
-    """Raises UsageError for no budget, another run's work, and proposals that are not for it."""
+def _require_kinds(searcher: Any, runner: Any) -> None:
+    """Raises UsageError for a searcher's name or class, and for what to replay, in their place."""
+    made = "make_searcher('scout', space, seed=0)", "ReplayRunner(landscape, seed=0)"
+    for given, method, maker in ((searcher, "ask", made[0]), (runner, "submit", made[1])):
+        if isinstance(given, type) or not hasattr(given, method):
+            law = f"tune needs what can {method}, as {maker} makes it"
+            raise UsageError(f"{law}, got {given!r:.80}")
+
+
+def require_budget(budget: Any) -> None:
+    """Raises UsageError for what is no budget, such as a number of trials."""
     if not hasattr(budget, "left"):
         raise UsageError(f"budget must be a Budget, got {budget!r}; pass Budget(trials=50)")
+
+
+def require_own(budget: Any, runner: Runner, searcher: Any = None) -> None:
+    """Raises UsageError for no budget, another run's work, and proposals that are not for it."""
+    require_budget(budget)
     if runner.pending:
         raise UsageError(
             "a runner must measure for one run at a time, got one with measurements of another "

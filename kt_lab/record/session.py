@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole_fields
 from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.record.lanes import ask, compiled, locked
 from kt_lab.record.recording import COMPILE_TIMEOUT_S, SERVICES, TIMING_TIMEOUT_S
@@ -60,12 +60,9 @@ class SessionOptions:
 
     def __post_init__(self):
         """Checks that a session can tell something."""
-        if self.near < 1 or self.repetitions < 5 or self.control_every < 1:
-            raise UsageError(
-                "a session needs near >= 1, repetitions >= 5 and control_every >= 1, got "
-                f"near={self.near}, repetitions={self.repetitions}, "
-                f"control_every={self.control_every}"
-            )
+        whole_fields(self, most=0, others=0, repetitions=5, control_every=1, device=0, seed=0)
+        if not self.near >= 1:
+            raise UsageError(f"a session needs near >= 1, got near={self.near}")
 
 
 def chosen(landscape: Landscape, options: SessionOptions) -> list[int]:

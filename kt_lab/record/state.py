@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kt_lab.errors import StoreError, UsageError
+from kt_lab.errors import StoreError, UsageError, whole_fields
 from kt_lab.provenance import kernel_source
 from kt_lab.record.works import Work
 from kt_lab.runners.repetitions import Repetitions
@@ -54,17 +54,9 @@ class RecordOptions:
 
     def __post_init__(self):
         """Checks the laws that later analysis relies on."""
-        if self.visits < 2 or self.repetitions < 10 or self.fewest < 5:
-            raise UsageError(
-                "a landscape needs visits >= 2, repetitions >= 10 and fewest >= 5, got "
-                f"visits={self.visits}, repetitions={self.repetitions}, fewest={self.fewest}"
-            )
-
-        if self.control_every < 1 or len(set(self.devices)) < len(self.devices):
-            raise UsageError(
-                "a recording needs control_every >= 1 and each GPU once, got "
-                f"control_every={self.control_every}, devices={self.devices}"
-            )
+        whole_fields(self, visits=2, repetitions=10, fewest=5, control_every=1, device=0, seed=0)
+        if len(set(self.devices)) < len(self.devices):
+            raise UsageError(f"a recording needs each GPU once, got devices={self.devices}")
 
     @property
     def lanes(self) -> tuple[int, ...]:

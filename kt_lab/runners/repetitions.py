@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class Repetitions:
 
     def __post_init__(self):
         """Checks the order of the stages."""
-        if not 1 <= self.probes <= self.usual <= self.most or not 1 <= self.close <= self.slow:
+        whole_fields(self, probes=1, usual=1, most=1)
+        if not self.probes <= self.usual <= self.most or not 1 <= self.close <= self.slow:
             raise UsageError(
-                "repetitions need 1 <= probes <= usual <= most and 1 <= close <= slow, got "
+                "repetitions need probes <= usual <= most and 1 <= close <= slow, got "
                 f"probes={self.probes}, usual={self.usual}, most={self.most}, "
                 f"close={self.close}, slow={self.slow}"
             )

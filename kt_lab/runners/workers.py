@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from kt_lab.closing import Closing
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 from kt_lab.runners.worker import (
     REAP_S,
     STARTUP_S,
@@ -76,10 +76,7 @@ class Workers(Closing):
         Raises:
             UsageError: A count out of range, or settings that cannot be pickled.
         """
-        if count < 1 or spares < 0:
-            raise UsageError(
-                f"Workers needs count >= 1 and spares >= 0, got count={count}, spares={spares}"
-            )
+        count, spares = whole("workers", count, low=1), whole("spares", spares, low=0)
         self._call = (service, pickled("the settings", dict(settings or {})), memory_gib)
         self._env = dict(env or {})
         self._own = None if zygote else Zygote(preload=[service.partition(":")[0]], env=env)

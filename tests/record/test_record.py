@@ -177,7 +177,7 @@ def test_a_damaged_journal_is_refused_with_the_line(recording, tmp_path):
 
 
 def test_a_recording_too_thin_to_judge_by_is_refused():
-    with pytest.raises(UsageError, match="visits >= 2"):
+    with pytest.raises(UsageError, match="visits must be a whole number >= 2"):
         RecordOptions(visits=1)
 
 

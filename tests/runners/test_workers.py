@@ -180,7 +180,7 @@ def test_a_task_that_cannot_be_pickled_is_refused_before_it_is_queued(pool):
     assert pool.next() is None
     with pytest.raises(UsageError, match="the settings must be picklable"):
         Workers(1, service=SERVICE, settings={"callback": lambda: None})
-    with pytest.raises(UsageError, match="count >= 1"):
+    with pytest.raises(UsageError, match="workers must be a whole number >= 1"):
         Workers(0, service=SERVICE)
 
 

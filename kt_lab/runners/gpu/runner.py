@@ -13,7 +13,7 @@ import numpy as np
 
 from kt_lab.clock import RealClock
 from kt_lab.closing import Closing
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 from kt_lab.kernels import device_module, get_kernel, subject, workload_of_shape
 from kt_lab.runners.gpu.compiling import ENVIRONMENT
 from kt_lab.runners.gpu.facts import TIMING, lock_name, read_sensors, require_gpu
@@ -84,12 +84,13 @@ class GpuRunner(Closing):
         self._clock = RealClock()
         workload = workload_of_shape(workload) if isinstance(workload, str) else workload
         kernel = kernel or get_kernel(workload.kernel)
+        self.lanes = whole("compile_workers", compile_workers or usable_cores(), low=1)
+        device = whole("device", device, low=0)
         require_gpu(device, timing=services["timing"])
         self.workload, self.kernel = workload, kernel
         self.space = space or kernel.space(workload)
         self.protocol = get_protocol(protocol)
         self.on_measurement: Callable[[Proposal, Measurement, float], None] | None = None
-        self.lanes = compile_workers or usable_cores()
         self._device, self._subject = device, subject(workload, kernel)
         self._right: dict[Config, float | None] = {}  # microseconds; None: it failed
         self._results: queue.SimpleQueue = queue.SimpleQueue()
