@@ -31,6 +31,7 @@ EVIDENCE = {
     ),
     "equivalence": ("kt_lab.evidence.equivalence", "searchers beside the real classes (replay)"),
     "cold": ("kt_lab.evidence.cold", "the flagship beside its peers, nothing known (replay)"),
+    "captured": ("kt_lab.evidence.captured", "kernels of others, captured and recorded (GPU)"),
     "exhausted": ("kt_lab.evidence.exhausted", "what reading every config ends at (replay)"),
     "foreign": ("kt_lab.evidence.foreign", "the same on other tuners' landscapes (replay)"),
     "ablation": ("kt_lab.evidence.ablation", "the flagship with one part changed (replay)"),

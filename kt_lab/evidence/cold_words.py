@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kt_lab.evidence import captured, foreign, hurried
 from kt_lab.evidence import exhausted as noise
-from kt_lab.evidence import foreign, hurried
 from kt_lab.evidence.cold import (
     BUDGETS,
     FLAGSHIP,
@@ -28,6 +28,8 @@ _SEEDS = {"p90": "90th percentile", "worst": "worst"}
 def block(
     held_out: Mapping[str, Any],
     unseen: Mapping[str, Any],
+    brought: Mapping[str, Any],
+    told: Mapping[str, Any],
     older: Mapping[str, Any],
     other_gpu: Mapping[str, Any],
     other_tuners: Mapping[str, Any],
@@ -38,6 +40,8 @@ def block(
     Args:
         held_out: What the command stores.
         unseen: The same of kernels that were recorded when all of the flagship was set.
+        brought: The same of kernels that were captured as a user's own would be.
+        told: What `kt-lab evidence captured` stores of these.
         older: The same of the kernels that the flagship was designed or first judged on.
         other_gpu: The same of these kernels on another GPU.
         other_tuners: What `kt-lab evidence foreign` stores.
@@ -48,6 +52,13 @@ def block(
         "when all of `scout` was set (commit 2dc510a); since then one thing was changed, what a "
         "config that fails tells the model, which matters to attention alone; its rows are anew "
         "(`kt-lab evidence --out data/evidence/cold-unseen.json cold --kernels ...`)."
+    )
+    own = (
+        "Ten kernels were captured as users capture theirs and recorded at one shape each, after "
+        "all of this was set (`kt-lab evidence captured`; their code is in `kt_lab/evidence`, "
+        "their landscapes are not shipped). Nothing was changed with them in view; searched by "
+        "`KT_LAB_DATA=DIR kt-lab evidence --out data/evidence/cold-captured.json cold --kernels "
+        "...`."
     )
     said = (
         "The other kernels, on half of which it was designed and on half of which it was first "
@@ -67,6 +78,9 @@ def block(
         _markdown(held_out, noise.by_kernel(exhausted["rows"])),
         since,
         _markdown(unseen),
+        own,
+        _markdown(brought),
+        folded("What they are, and what was recorded", captured.report(told)),
         folded(said, _markdown(older)),
         folded(there, _markdown(other_gpu)),
     ]

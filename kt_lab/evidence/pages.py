@@ -11,7 +11,8 @@ from kt_lab.evidence.dojo_figures import stored
 from kt_lab.studies import load_field, load_tuned
 
 FRONT, RESULTS, DATA = "README.md", "notebooks/RESULTS.md", "data/README.md"
-_COLD = ("cold", "cold-unseen", "cold-older", "cold-h100", "foreign", "exhausted")
+_COLD = ("cold", "cold-unseen", "cold-captured", "captured", "cold-older", "cold-h100")
+_COLD += ("foreign", "exhausted")
 _DOJO = ("dojo", "players", "learners", "tvm", "learners-shapes", "triton_programs")
 _DOJO += ("learners-encoders",)
 _ELSEWHERE = ("tvm-xeon", "tvm-zen4", "tvm-zen2")

@@ -13,6 +13,7 @@ from kt_lab.cells import Cell, run_cell
 from kt_lab.cli import main
 from kt_lab.evidence import cold, dojo_figures, hurried
 from kt_lab.evidence.resuming import columns, rows_of, short
+from kt_lab.kernels import REGISTRY
 from kt_lab.stats.budgets import judged_at
 from kt_lab.study import levels
 
@@ -141,6 +142,22 @@ def test_kernels_recorded_since_are_no_others_and_meet_what_their_page_says():
     asked = cold.targets(table)
     assert (asked["ratio"] <= asked["target"]).tolist() == [True, True, False, False]
     assert (asked["ratio"] <= asked["allowed"]).tolist() == [True, True, False, True]
+
+
+def test_captured_kernels_are_no_others_and_meet_what_their_page_says():
+    brought, told = dojo_figures.stored("cold-captured"), dojo_figures.stored("captured")
+    table = cold.judged(brought)
+    assert set(table["kernel"]) == {row["kernel"] for row in told["rows"]}
+    assert not set(table["kernel"]) & set(REGISTRY)
+    floors = {row["workload"]: row["noise_floor"] for row in told["rows"]}
+    assert floors == {row["workload"]: row["noise_floor"] for row in brought["rows"]}
+    asked = cold.targets(table)
+    assert (asked["ratio"] <= asked["target"]).tolist() == [True, False, False, False]
+    assert (asked["ratio"] <= asked["allowed"]).all()
+    means = cold.ratios(table)
+    means = means[means["scope"] == "geomean"].set_index(["searcher", "budget"])["estimate"]
+    for budget in cold.BUDGETS:
+        assert means.xs(budget, level="budget").idxmin() == cold.FLAGSHIP
 
 
 def test_the_flagship_searches_with_scarce_seconds_too(stored):

@@ -14,7 +14,7 @@ from kt_lab.landscape import data_directory
 @pytest.fixture
 def stored(tmp_path):
     """A copy of the stored results, which a test may change."""
-    colds = ("cold", "cold-unseen")
+    colds = ("cold", "cold-unseen", "cold-captured")
     tvms = ("tvm", "tvm-xeon", "tvm-256", "tvm-zen4", "tvm-zen4-256", "tvm-zen2", "tvm-zen2-256")
     fields = ("helion_field", "helion_field-h100")
     for name in (*colds, "warm_live", "live", "large", "large-judged", *fields, *tvms):
@@ -36,12 +36,19 @@ def test_what_nobody_knew_is_told_of_its_own_runs(stored):
                 mean["estimate"] = 2.0
 
     before = in_short.block(stored)
-    assert "on 13 workloads of 3 kernels that were recorded when all of it was set" in before
+    assert "| since: 13 workloads of 3 kernels | Scout |" in before
     change(stored, "cold-unseen", doubled)
     after = in_short.block(stored)
     changed = [line for line in after.splitlines() if line not in before.splitlines()]
-    assert [line[:9] for line in changed] == ["| Scout |"]
+    assert [line[:9] for line in changed] == ["| since: "]
     assert changed[0].endswith("| 2.000 |")
+
+
+def test_a_searcher_that_found_nothing_in_time_is_told_as_such(stored):
+    lines = in_short.block(stored).splitlines()
+    (first,) = [at for at, line in enumerate(lines) if "| captured: " in line]
+    assert lines[first + 1].startswith("|  | TPE (Optuna) | inf | ")
+    assert "inf: some run had found nothing yet that works" in in_short.block(stored)
 
 
 def test_a_win_over_tvm_is_claimed_only_of_enough_programs(stored):
