@@ -38,8 +38,8 @@ class Parameter:
         if not values:
             raise SpaceError(f"parameter {self.name!r} must have at least one value, got none")
         law = f"parameter {self.name!r} must have"
-        if not all(isinstance(value, _STORED) for value in values):  # JSON makes tuples lists
-            kinds = "numbers, texts, flags or None as values"
+        if not all(map(_is_stored, values)):
+            kinds = "numbers, texts, flags, None or tuples of these as values"
             raise SpaceError(f"{law} {kinds}, got {values}; let a text name what is none of these")
         if len({value for value in values if value == value}) != len(values):  # as configs count
             ones = "1, 1.0 and True are one, NaN is none: leave one out, or write it as text"
@@ -143,7 +143,7 @@ class Ordered(Parameter):
 class Choice(Parameter):
     """Unordered alternatives; every other value is a neighbour at any radius."""
 
-    choices: tuple[_STORED, ...] = ()
+    choices: tuple[_STORED | tuple, ...] = ()
     role: str | None = None
     ordered: ClassVar[bool] = False
 
@@ -178,8 +178,14 @@ class Flag(Parameter):
 
 
 def plain(value: Any) -> Any:
-    """Returns a value that a file gives back as it was: numbers of numpy become text there."""
+    """Returns a value as before a file made text of numpy's numbers, or lists of tuples."""
+    if isinstance(value, list | tuple):
+        return tuple(map(plain, value))
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_stored(value: Any) -> bool:
+    return all(map(_is_stored, value)) if isinstance(value, tuple) else isinstance(value, _STORED)
 
 
 def _listed(name: str, values: Any) -> tuple:

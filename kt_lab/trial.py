@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kt_lab.errors import UsageError, whole
+from kt_lab.parameters import plain
 
 OK = "ok"
 CENSORED = "censored"
@@ -29,7 +30,11 @@ class Config(Mapping):
     def __init__(self, values: Mapping[str, Any] | None = None, /, **named: Any):
         """Copies the mapping; later changes to `values` are not seen."""
         self._values = dict(values or {}, **named)
-        self._hash = hash(frozenset(self._values.items()))
+        try:
+            self._hash = hash(frozenset(self._values.items()))
+        except TypeError:  # a file has lists for tuples
+            self._values = {name: plain(value) for name, value in self._values.items()}
+            self._hash = hash(frozenset(self._values.items()))
 
     def __getitem__(self, name: str) -> Any:
         """Returns the value of one parameter."""

@@ -23,6 +23,13 @@ from kt_lab.evidence.markdown import bullets, folded
 from kt_lab.plots.style import searcher_style
 
 _SEEDS = {"p90": "90th percentile", "worst": "worst"}
+_CAPTURED = (
+    "Ten kernels were captured as users capture theirs and recorded at one shape each, after "
+    "all of this was set (`kt-lab evidence captured`; their code is in `kt_lab/evidence`, "
+    "their landscapes are not shipped). Nothing was changed with them in view; searched by "
+    "`KT_LAB_DATA=DIR kt-lab evidence --out data/evidence/cold-captured.json cold --kernels "
+    "...`."
+)
 
 
 def block(
@@ -53,13 +60,6 @@ def block(
         "config that fails tells the model, which matters to attention alone; its rows are anew "
         "(`kt-lab evidence --out data/evidence/cold-unseen.json cold --kernels ...`)."
     )
-    own = (
-        "Ten kernels were captured as users capture theirs and recorded at one shape each, after "
-        "all of this was set (`kt-lab evidence captured`; their code is in `kt_lab/evidence`, "
-        "their landscapes are not shipped). Nothing was changed with them in view; searched by "
-        "`KT_LAB_DATA=DIR kt-lab evidence --out data/evidence/cold-captured.json cold --kernels "
-        "...`."
-    )
     said = (
         "The other kernels, on half of which it was designed and on half of which it was first "
         "judged (<code>kt-lab evidence --out data/evidence/cold-older.json cold --kernels "
@@ -78,7 +78,7 @@ def block(
         _markdown(held_out, noise.by_kernel(exhausted["rows"])),
         since,
         _markdown(unseen),
-        own,
+        _CAPTURED,
         _markdown(brought),
         folded("What they are, and what was recorded", captured.report(told)),
         folded(said, _markdown(older)),
