@@ -25,6 +25,8 @@ from kt_lab.study import levels
 from kt_lab.transfer import prior_named
 from kt_lab.workload import Kernel, Workload
 
+_USUAL = "softmax/4096x640"
+
 
 @dataclass(frozen=True, slots=True)
 class RunnerChoice:
@@ -94,6 +96,12 @@ def _gpus() -> list[RunnerChoice]:
         label = f"{name}, GPU {device}" if len(uuids) > 1 else name
         found.append(RunnerChoice(label, gpu_slug(name), uuid, device))
     return found
+
+
+def usual_workload() -> str:
+    """Returns what a panel shows that is given no workload: a softmax, or the first recorded."""
+    keys = [entry.workload for entry in landscapes()]
+    return keys[0] if keys and _USUAL not in keys else _USUAL
 
 
 def require_listed(workload: str) -> None:

@@ -12,6 +12,7 @@ from kt_lab.plots import png_bytes
 from kt_lab.stats.configs import differing_parameters, inspect_config, neighbours_table
 from kt_lab.trial import OK, Config
 from kt_lab.ui.background import alive
+from kt_lab.ui.choices import usual_workload
 from kt_lab.ui.controls import button, dropdown
 from kt_lab.ui.inspector_code import CodeComparison, CodeSnapshot, kinds
 from kt_lab.ui.inspector_config import DEFAULT, OPTIMUM, ConfigControls
@@ -40,13 +41,11 @@ class ConfigInspector:
         job: The last comparison of code; None: there was none.
     """
 
-    def __init__(
-        self, workload: str = "softmax/4096x640", *, name: str = "inspector", **settings: Any
-    ):
+    def __init__(self, workload: str | None = None, *, name: str = "inspector", **settings: Any):
         """Makes the panel: A is the optimum, B the default.
 
         Args:
-            workload: Key of a recorded workload.
+            workload: Key of a recorded workload; None: a softmax, or the first of others.
             name: Of two inspectors of one name in a process only one compiles.
             settings: What else `choose` takes.
 
@@ -58,7 +57,7 @@ class ConfigInspector:
         self.name, self.job = name, None
         self._drawn: tuple = ()
         self._build()
-        self.choose(workload, **settings)
+        self.choose(workload or usual_workload(), **settings)
 
     # -- what a user does -----------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from kt_lab.stats.slices import landscape_slice, search_path
 from kt_lab.study import Drawing
 from kt_lab.trial import Config
 from kt_lab.ui.background import alive
+from kt_lab.ui.choices import usual_workload
 from kt_lab.ui.keyboard import keyboard
 from kt_lab.ui.landscape_choice import LandscapePicker, SliceControls
 from kt_lab.ui.landscape_figure import slice_figure
@@ -56,7 +57,7 @@ class LandscapePanel:
 
     def __init__(
         self,
-        workload: str = "softmax/4096x640",
+        workload: str | None = None,
         *,
         name: str = "landscape",
         inspector: Any = None,
@@ -65,7 +66,7 @@ class LandscapePanel:
         """Makes the panel; the search of an earlier panel of the same name is stopped.
 
         Args:
-            workload: Key of a recorded workload.
+            workload: Key of a recorded workload; None: a softmax, or the first of others.
             name: Of two panels of one name in a process only one searches.
             inspector: A ConfigInspector that takes the chosen configs.
             settings: What else `choose` takes.
@@ -81,7 +82,7 @@ class LandscapePanel:
         self._path: pd.DataFrame | None = None
         self._shown = 0  # trials of the session that were shown
         self._build()
-        self.choose(workload, **settings)
+        self.choose(workload or usual_workload(), **settings)
 
     # -- what a user does -----------------------------------------------------------------------
 

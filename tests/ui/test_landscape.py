@@ -10,6 +10,7 @@ import pytest
 
 from kt_lab import load_landscape
 from kt_lab.errors import SpaceError, UnknownName, UsageError
+from kt_lab.landscape import data_directory
 from kt_lab.plots import read_points
 from kt_lab.plots.slices import cell_text
 from kt_lab.stats import search_path
@@ -65,6 +66,16 @@ def test_the_file_of_a_landscape_is_told_where_panels_find_it():
 
 
 # -- the map --------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_other_landscapes_opens_at_the_first(tmp_path, monkeypatch):
+    folder = tmp_path / "landscapes" / "rope"
+    folder.parent.mkdir()
+    folder.symlink_to(data_directory() / "landscapes" / "rope")
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    first = sorted(path.stem for path in (folder / "h200").glob("*.parquet"))[0]
+    for make in (LandscapePanel, ConfigInspector):
+        assert make().picker.workload.value == f"rope/{first}"
 
 
 def test_the_map_says_of_each_cell_what_the_table_says(panel):
