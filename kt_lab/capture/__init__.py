@@ -35,9 +35,8 @@ GPU, but with torch and Triton, configs can be checked and compiled:
     check_configs(subject(small, kernel), some)  # in the interpreter, beside the reference
     inspect_space(subject(full, kernel), kernel.space(full), target="sm_90").summary()
 
-A whole landscape of it, to be replayed anywhere, takes one more line on a GPU:
-
-    kt_lab.record.record(kernel.workloads, kernel=kernel, directory="recorded")
+On a GPU `kt_lab.record.record(kernel.workloads, kernel=kernel, directory="recorded")` records all
+of its space, to be replayed anywhere.
 
 What is captured is source: the functions, those that they call, and the numbers, texts and dtypes
 that they name go to a module that worker processes import, in $KT_LAB_CACHE/captured or
