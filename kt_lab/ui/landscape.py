@@ -78,8 +78,7 @@ class LandscapePanel:
             job.stop()
         self.name, self.inspector = name, inspector
         self.session: Session | None = None
-        self.run: pd.DataFrame | None = None
-        self._path: pd.DataFrame | None = None
+        self.run = self._path = None  # tables of a search
         self._shown = 0  # trials of the session that were shown
         self._build()
         self.choose(workload or usual_workload(), **settings)
