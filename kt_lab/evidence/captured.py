@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kt_lab.errors import require_known
+from kt_lab.evidence.markdown import grid
 from kt_lab.evidence.resuming import Rows, short
 from kt_lab.landscape import Landscape
 from kt_lab.provenance import provenance
@@ -84,24 +85,18 @@ def _row(kernel: Kernel, workload: Workload, path: Path) -> dict[str, Any]:
 
 def report(result: Mapping[str, Any]) -> str:
     """Returns a table of what was recorded, for people and for RESULTS.md."""
-    heads = [
-        "workload",
-        "what it does",
-        "configs (failed)",
-        "µs, fastest",
-        "default",
-        "noise floor",
+    heads = ["workload", "what it does", "configs (failed)"]
+    heads += ["µs, fastest", "default", "noise floor"]
+    return grid(heads, map(_cells, result["rows"]))
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    default = row["default_us"]
+    return [
+        f"`{row['workload']}`",
+        row["says"].rstrip("."),
+        f"{row['configs']:,} ({row['failed']:,})",
+        f"{row['optimum_us']:.1f}",
+        "fails" if default is None else f"{default / row['optimum_us']:.2f}x",
+        f"{row['noise_floor']:.3f}",
     ]
-    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
-    for row in result["rows"]:
-        default = row["default_us"]
-        cells = [
-            f"`{row['workload']}`",
-            row["says"].rstrip("."),
-            f"{row['configs']:,} ({row['failed']:,})",
-            f"{row['optimum_us']:.1f}",
-            "fails" if default is None else f"{default / row['optimum_us']:.2f}x",
-            f"{row['noise_floor']:.3f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)

@@ -24,7 +24,7 @@ from kt_lab.plots.style import searcher_style
 
 _SEEDS = {"p90": "90th percentile", "worst": "worst"}
 _CAPTURED = (
-    "Ten kernels were captured as users capture theirs and recorded at one shape each, after "
+    "{count} kernels were captured as users capture theirs and recorded at one shape each, after "
     "all of this was set (`kt-lab evidence captured`; their code is in `kt_lab/evidence`, "
     "their landscapes are not shipped). Nothing was changed with them in view; searched by "
     "`KT_LAB_DATA=DIR kt-lab evidence --out data/evidence/cold-captured.json cold --kernels "
@@ -78,7 +78,7 @@ def block(
         _markdown(held_out, noise.by_kernel(exhausted["rows"])),
         since,
         _markdown(unseen),
-        _CAPTURED,
+        _CAPTURED.format(count=len(told["rows"])),
         _markdown(brought),
         folded("What they are, and what was recorded", captured.report(told)),
         folded(said, _markdown(older)),
