@@ -25,7 +25,9 @@ from kt_lab.study import levels
 from kt_lab.trial import OK
 from kt_lab.workload import Kernel, Workload
 
-_MODULES = ("attention", "gathers", "products", "scans", "shares")
+_MODULES = (
+    "attention", "choices", "gathers", "products", "ranks", "scans", "shares", "signals", "updates"
+)  # fmt: skip
 
 
 def kernels() -> dict[str, Kernel]:

@@ -12,16 +12,26 @@ from kt_lab.evidence import captured
 ROOT = Path(__file__).resolve().parents[2]
 # Shapes that divide by nothing, where a kernel takes such.
 SMALL = {
+    "adamw_step": "3001",
+    "all_pairs": "301",
+    "block_sparse_matmul": "128x100x256x3x64",
+    "causal_conv1d": "2x37x70",
     "conv2d": "2x7x5x24x40",
     "decode_attention": "2x3x4x70x128",
+    "ell_spmv": "301x777x32",
     "embedding_bag": "90x21x72x5",
     "gelu_linear": "100x72x256",
     "histogram": "3001x64",
     "linear_attention": "2x70x64x128",
+    "lora_linear": "40x72x100x16",
+    "max_pool2d": "2x3x13x21",
+    "nearest": "70x150x128",
+    "nf4_dequantise": "3000",
     "row_cumsum": "13x777",
     "selective_scan": "2x12x20x16",
     "splitk_matmul": "24x40x200",
     "stencil": "33x101",
+    "upsample_bilinear": "2x5x7x24",
     "w8_gemv": "70x900",
 }
 CHECK = """
