@@ -504,7 +504,8 @@ def test_the_command_compares_two_configs_named_by_what_they_change(monkeypatch,
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["softmax/1x1"], "workload must be one of"),
+        (["softmax/1x"], "a shape of softmax is M x N"),
+        (["softmx/1x1"], "did you mean 'softmax'"),
         ([KEY, "--target", "sm_9"], "did you mean 'sm_90'"),
         ([KEY, "--limit", "0"], "--limit must be >= 1, got 0"),
         ([KEY, "--workers", "0"], "--workers must be >= 1, got 0"),

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kt_lab.commands import require_folder, require_least
+from kt_lab.commands import add_from, kernel_from, require_folder, require_least, workloads_named
 from kt_lab.commands.listing import aligned
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.inspect import TARGETS, Inspection, Target, diff, get_target, inspect_space
-from kt_lab.kernels import REGISTRY, get_kernel, get_workload, subject, workloads
+from kt_lab.kernels import get_kernel, subject
 from kt_lab.space import Config, ParameterSpace
-from kt_lab.workload import Workload
+from kt_lab.workload import Kernel, Workload
 
 _EVERY_S = 5.0
 
@@ -24,6 +24,7 @@ _EVERY_S = 5.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to inspect, for which targets, and how to show it."""
     parser.add_argument("name", metavar="KERNEL_OR_WORKLOAD", help="such as softmax/4096x640")
+    add_from(parser)
     parser.add_argument(
         "--target",
         action="append",
@@ -51,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Inspects every workload for every target, or prints the difference of two configs."""
     targets = [get_target(name) for name in args.target or ["sm_90"]]
-    chosen = workloads(args.name) if args.name in REGISTRY else (get_workload(args.name),)
+    own = kernel_from(args.source, args.name)
+    chosen = workloads_named([args.name], own)
     if args.diff:
         unheeded = [f"--{n}" for n in ("csv", "json", "limit") if getattr(args, n)]
         if unheeded:
@@ -61,12 +63,12 @@ def run(args: argparse.Namespace) -> int:
                 "--diff compares configs of one workload for one target, got "
                 f"{', '.join(w.key for w in chosen)} for {', '.join(t.name for t in targets)}"
             )
-        return _print_difference(chosen[0], targets[0], args)
+        return _print_difference(chosen[0], own, targets[0], args)
     require_least(args, limit=1, workers=1, max_spill_bytes=0)
     if args.csv and (not args.csv.parent.is_dir() or args.csv.is_dir()):
         raise UsageError(f"--csv must name a file in a folder that exists, got {args.csv}")
     require_folder("--cache", args.cache)
-    found = [(w, _inspect(w, target, args)) for w in chosen for target in targets]
+    found = [(w, _inspect(w, own, target, args)) for w in chosen for target in targets]
     if args.csv:
         tables = {(workload.key, i.target.name): i.table for workload, i in found}
         pd.concat(tables, names=["workload", "target"]).to_csv(args.csv)
@@ -94,21 +96,25 @@ def parse_config(text: str, space: ParameterSpace) -> Config:
     return space.check(values)
 
 
-def _print_difference(workload: Workload, target: Target, args: argparse.Namespace) -> int:
-    space = get_kernel(workload.kernel).space(workload)
+def _print_difference(
+    workload: Workload, own: Kernel | None, target: Target, args: argparse.Namespace
+) -> int:
+    space = (own or get_kernel(workload.kernel)).space(workload)
     a, b = (parse_config(text, space) for text in args.diff)
-    found = diff(subject(workload), a, b, target=target, kind=args.kind, cache=args.cache)
+    found = diff(subject(workload, own), a, b, target=target, kind=args.kind, cache=args.cache)
     print(found or f"the {args.kind} is the same")
     return 0
 
 
-def _inspect(workload: Workload, target: Target, args: argparse.Namespace) -> Inspection:
-    space = get_kernel(workload.kernel).space(workload)
+def _inspect(
+    workload: Workload, own: Kernel | None, target: Target, args: argparse.Namespace
+) -> Inspection:
+    space = (own or get_kernel(workload.kernel)).space(workload)
     rows = None
     if args.limit is not None and args.limit < space.size:
         rows = space.enumerate()[np.random.default_rng(0).permutation(space.size)[: args.limit]]
     return inspect_space(
-        subject(workload),
+        subject(workload, own),
         space,
         target=target,
         rows=rows,

@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from kt_lab.commands import require_least
+from kt_lab.commands import add_from, kernel_from, require_least, workloads_named
 from kt_lab.errors import UsageError, require_path_part
-from kt_lab.kernels import REGISTRY, workload_of_shape, workloads
+from kt_lab.kernels import workload_of_shape
 from kt_lab.landscape import COMPILED, Landscape, data_directory, load_landscape
 from kt_lab.record import (
     Progress,
@@ -18,6 +18,7 @@ from kt_lab.record import (
     SessionRecording,
 )
 from kt_lab.runners.gpu.protocols import PROTOCOLS
+from kt_lab.workload import Kernel, Workload
 
 _EVERY_S = 5.0
 
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workloads", nargs="+", help="kernels, or any shape of one: softmax/4096x640"
     )
+    add_from(parser)
     parser.add_argument("--directory", type=Path, default=None, help="default: data/landscapes")
     parser.add_argument("--visits", type=int, default=RecordOptions().visits)
     parser.add_argument("--repetitions", type=int, default=RecordOptions().repetitions)
@@ -61,15 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Records, resuming what the directory's journal already holds."""
-    keys: list[str] = []
-    for name in args.workloads:
-        keys += [w.key for w in workloads(name)] if name in REGISTRY else [name]
+    kernel = kernel_from(args.source, args.workloads[0])
+    named = workloads_named(args.workloads, kernel)
+    keys = [workload.key for workload in named]
     if len(set(keys)) != len(keys):
         raise UsageError(f"each workload must be named once, got {', '.join(keys)}")
     directory = args.directory or data_directory() / "landscapes"
     _require_fitting(args)
     if args.session is not None:
-        return _session(keys, args, cache=args.cache or directory / COMPILED)
+        return _session(named, args, kernel=kernel, cache=args.cache or directory / COMPILED)
     options = RecordOptions(
         visits=args.visits,
         repetitions=args.repetitions,
@@ -82,12 +84,13 @@ def run(args: argparse.Namespace) -> int:
         limit=args.limit,
         stop_after_s=args.stop_after,
     )
-    recording = Recording(keys, directory=directory, options=options, on_progress=_Line())
-    paths = recording.run()
+    how = {"directory": directory, "options": options, "kernel": kernel}
+    paths = Recording(named, **how, on_progress=_Line()).run()
     for path in paths:
         print(f"saved {path}")
     if paths:
         print(_told_control(Landscape.load(paths[-1]).manifest["control"]))
+        print(_told_binaries(directory / COMPILED))
     missing = len(keys) - len(paths)
     if missing:
         print(f"{missing} of {len(keys)} workloads are not complete: run the same command again")
@@ -111,7 +114,9 @@ def _require_fitting(args: argparse.Namespace) -> None:
         require_path_part("the name of a session", args.session)
 
 
-def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:
+def _session(
+    named: list[Workload], args: argparse.Namespace, *, kernel: Kernel | None, cache: Path
+) -> int:
     usual = RecordOptions()
     told = {
         "--visits": args.visits != usual.visits,
@@ -134,22 +139,23 @@ def _session(keys: list[str], args: argparse.Namespace, *, cache: Path) -> int:
         stop_after_s=args.stop_after,
     )
     session = SessionRecording(
-        keys,
+        named,
         name=args.session,
+        kernel=kernel,
         cache=cache,
         options=options,
         on_progress=_Line(),
-        load=_load_below(args.directory),
+        load=_load_below(args.directory, kernel),
     )
     print(f"saved {session.run()}")
     return 0
 
 
-def _load_below(directory: Path | None) -> Callable[..., Landscape]:
+def _load_below(directory: Path | None, kernel: Kernel | None) -> Callable[..., Landscape]:
     """Returns what loads a recording: the one below a directory, else the shipped one."""
 
     def load(key: str, *, gpu: str) -> Landscape:
-        workload = workload_of_shape(key)
+        workload = workload_of_shape(key, kernel)
         if directory is not None:
             path = directory / workload.kernel / gpu / f"{workload.name}.parquet"
             if path.exists():
@@ -157,6 +163,15 @@ def _load_below(directory: Path | None) -> Callable[..., Landscape]:
         return load_landscape(key, gpu=gpu)
 
     return load
+
+
+def _told_binaries(cache: Path) -> str:
+    """Returns what stays on disk beside the landscapes, and what for."""
+    size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+    return (
+        f"compiled binaries of {size / 1e6:,.0f} MB stay in {cache} for sessions and further "
+        "workloads; it may be deleted"
+    )
 
 
 def _told_control(control: dict | None) -> str:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from kt_lab.budget import Budget
+from kt_lab.commands import add_from, kernel_from
 from kt_lab.errors import UsageError
 from kt_lab.live import FINALISTS, LiveResult, tune_live
 from kt_lab.prior import Prior
@@ -21,6 +22,7 @@ _TRIALS = 200  # of a search without other limits
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to tune, how, and for how long."""
     parser.add_argument("workload", help="softmax/4096x640, or any other shape of a kernel")
+    add_from(parser)
     parser.add_argument("--searcher", default="scout")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="of the searcher"
@@ -83,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
 def _opened(args: argparse.Namespace) -> GpuRunner:
     return GpuRunner(
         args.workload,
+        kernel=kernel_from(args.source, args.workload),
         device=args.device,
         protocol=args.protocol,
         compile_workers=args.workers,

@@ -43,7 +43,7 @@ class GpuRunner(Closing):
     locked for as long as the runner is open, across processes.
 
     Args:
-        workload: A workload, or its key: any shape of a registered kernel.
+        workload: A workload, or its key: any shape of the kernel.
         kernel: The workload's kernel, where it is not registered.
         space: What may be measured; None: all of the kernel's space. An inspection prunes it
             (`kt_lab.inspect`).
@@ -82,7 +82,7 @@ class GpuRunner(Closing):
     ):
         """Locks the GPU, starts the workers and waits until the GPU has said what it is."""
         self._clock = RealClock()
-        workload = workload_of_shape(workload) if isinstance(workload, str) else workload
+        workload = workload_of_shape(workload, kernel) if isinstance(workload, str) else workload
         kernel = kernel or get_kernel(workload.kernel)
         self.lanes = whole("compile_workers", compile_workers or usable_cores(), low=1)
         device = whole("device", device, low=0)
