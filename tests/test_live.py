@@ -358,11 +358,16 @@ def test_a_winner_whose_kernel_is_not_registered_is_not_counted_as_lost(tmp_path
     assert cli.main(["recheck", "--directory", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "sigmoid/4096x640: not checked, its kernel is not registered" in said
+    assert "captures it with --from" in said
     assert "0 of 0 winners hold, 1 not checked" in said
 
 
 def test_recheck_wants_a_winner_that_is_stored(tmp_path):
-    args = type("Args", (), {"workloads": ["softmax/9"], "gpu": None, "directory": tmp_path})
+    args = type(
+        "Args",
+        (),
+        {"source": None, "workloads": ["softmax/9"], "gpu": None, "directory": tmp_path},
+    )
     with pytest.raises(StoreError, match="softmax/9"):
         recheck_command.run(args)
     args.workloads = []
@@ -395,7 +400,7 @@ def test_recheck_reports_a_winner_that_holds_and_one_that_does_not(
 
     monkeypatch.setattr(recheck_command, "GpuRunner", opens)
     places = {"gpu": None, "directory": tmp_path / "winners", "device": 0, "wait": 0.0}
-    args = argparse.Namespace(workloads=["fake/16"], **places)
+    args = argparse.Namespace(workloads=["fake/16"], source=None, **places)
     assert recheck_command.run(args) == 0
     assert "1 of 1 winners hold" in capsys.readouterr().out
     # What was stored as the winner gives wrong results now: it must lose to the default.

@@ -36,8 +36,8 @@ GPU, but with torch and Triton, configs can be checked and compiled:
     inspect_space(subject(full, kernel), kernel.space(full), target="sm_90").summary()
 
 On a GPU `kt_lab.record.record(kernel.workloads, kernel=kernel, directory="recorded")` records all
-of its space, to be replayed anywhere. `kt-lab tune`, `record` and `inspect` take a kernel that a
-file captures: `--from kernels.py`.
+of its space, to be replayed anywhere. `kt-lab tune`, `dispatch`, `recheck`,
+`record` and `inspect` take a kernel that a file captures: `--from kernels.py`.
 
 What is captured is source: the functions, those that they call, and the numbers, texts and dtypes
 that they name go to a module that worker processes import, in $KT_LAB_CACHE/captured or

@@ -41,15 +41,29 @@ def add_from(parser: argparse.ArgumentParser) -> None:
 def kernel_from(source: Path | None, name: str) -> Kernel | None:
     """Returns the kernel of a file that `kernel` or `kernel/shape` names; None without a file.
 
-    The file is imported, as another module would: what is below `if __name__ == "__main__"` does
-    not run.
-
     Raises:
         UsageError: There is no such file, or it captures nothing.
         UnknownName: It captures no kernel of that name.
     """
     if source is None:
         return None
+    known, wanted = kernels_from(source), name.partition("/")[0]
+    if wanted not in known:
+        raise UnknownName(f"kernel of {source}", wanted, known)
+    return known[wanted]
+
+
+def kernels_from(source: Path | None) -> dict[str, Kernel]:
+    """Returns the kernels that a file captures, by name; none without a file.
+
+    The file is imported, as another module would: what is below `if __name__ == "__main__"` does
+    not run.
+
+    Raises:
+        UsageError: There is no such file, or it captures nothing.
+    """
+    if source is None:
+        return {}
     if not source.is_file():
         raise UsageError(f"--from must name a Python file that is there, got {source}")
     known = {kernel.name: kernel for kernel in _captured(source)}
@@ -58,10 +72,7 @@ def kernel_from(source: Path | None, name: str) -> Kernel | None:
             f"{source} must capture a kernel at its top level, got none; "
             "write kernel = kt_lab.capture.capture(...) there"
         )
-    wanted = name.partition("/")[0]
-    if wanted not in known:
-        raise UnknownName(f"kernel of {source}", wanted, known)
-    return known[wanted]
+    return known
 
 
 def workloads_named(names: Iterable[str], kernel: Kernel | None) -> list[Workload]:

@@ -4,22 +4,24 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kt_lab.budget import Budget
+from kt_lab.commands import add_from, kernel_from, workloads_named
 from kt_lab.commands.listing import aligned
 from kt_lab.commands.tune import add_gpu
 from kt_lab.decisions import Winner
-from kt_lab.dispatching import here, stored_dispatch, tune_guarded
+from kt_lab.dispatching import gated_space, here, stored_dispatch, tune_guarded
 from kt_lab.errors import UsageError
-from kt_lab.kernels import get_kernel, workload_of_shape
+from kt_lab.kernels import get_kernel
 from kt_lab.kernels.moe_spaces import ARCHITECTURES, PUBLISHED
 from kt_lab.keys import Dispatch, Key
 from kt_lab.runners.gpu.facts import gpu_arch
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.space import ParameterSpace
-from kt_lab.workload import Workload
+from kt_lab.workload import Kernel, Workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "shapes", nargs="+", help="of one kernel: softmax/4096x640, any other shape, or softmax"
     )
+    add_from(parser)
     parser.add_argument("--stored", action="store_true", help="tune nothing: say what is decided")
     parser.add_argument(
         "--key", nargs="+", metavar="TERM", help="N, next_power_of_two(M)..; default: every extent"
@@ -46,12 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Decides, unless only what is stored is asked for, and prints the table."""
-    shapes = _shapes(args.shapes)
+    own = kernel_from(args.source, args.shapes[0])
+    shapes = _shapes(args.shapes, own)
     kernel = shapes[0].kernel
-    key = Key(tuple(args.key)).check(get_kernel(kernel)) if args.key else None
+    key = Key(tuple(args.key)).check(own or get_kernel(kernel)) if args.key else None
     if args.stored:
-        now = here(kernel, device=args.device)
-        table = stored_dispatch(kernel, key=key, directory=args.directory, **now)
+        now = here(own or kernel, device=args.device)
+        table = stored_dispatch(own or kernel, key=key, directory=args.directory, **now)
         if any("/" in name for name in args.shapes):  # of these alone
             table = _of(table, shapes, args, gpu=now["gpu"] or "unknown")
         _print(table, kernel, now["gpu"], args)
@@ -73,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         key=key,
         processes=args.processes,
-        runner_for=_Opens(args),
+        runner_for=_Opens(args, own),
+        spaces=partial(_whole, own) if own else gated_space,
         directory=args.directory,
     )
     if not args.json:
@@ -94,12 +99,9 @@ def _of(
     return Dispatch(table.key, {v: c for v, c in table.configs.items() if v in wanted})
 
 
-def _shapes(named: Sequence[str]) -> list[Workload]:
+def _shapes(named: Sequence[str], own: Kernel | None) -> list[Workload]:
     """Returns the shapes that are named, each once; a kernel's name stands for all of its own."""
-    found: dict[str, Workload] = {}
-    for name in named:
-        each = [workload_of_shape(name)] if "/" in name else get_kernel(name).workloads
-        found |= {workload.key: workload for workload in each}
+    found = {workload.key: workload for workload in workloads_named(named, own)}
     if len(kernels := {w.kernel for w in found.values()}) > 1:
         raise UsageError(
             f"a table is of one kernel, got shapes of {', '.join(sorted(kernels))}; "
@@ -108,11 +110,17 @@ def _shapes(named: Sequence[str]) -> list[Workload]:
     return list(found.values())
 
 
+def _whole(own: Kernel, workload: Workload, **_: str) -> ParameterSpace:
+    """Returns the space of a captured kernel, which no architecture narrows."""
+    return own.space(workload)
+
+
 class _Opens:
     """Opens the GPU for a shape, and says so: a table takes minutes."""
 
-    def __init__(self, args: argparse.Namespace):
+    def __init__(self, args: argparse.Namespace, own: Kernel | None):
         self._args = args
+        self._kernel = {"kernel": own} if own else {}
         self._opened: Counter[str] = Counter()
 
     def __call__(self, workload: Workload, *, space: ParameterSpace) -> GpuRunner:
@@ -127,6 +135,7 @@ class _Opens:
             protocol=self._args.protocol,
             compile_workers=self._args.workers,
             wait_s=self._args.wait,
+            **self._kernel,
         )
 
 

@@ -4,6 +4,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
+from kt_lab.commands import add_from, kernels_from
 from kt_lab.decisions import HOLDS, Winner, load_winner, matches, recheck, winners
 from kt_lab.errors import StoreError
 from kt_lab.kernels import REGISTRY, get_kernel
@@ -11,6 +12,7 @@ from kt_lab.provenance import kernel_source
 from kt_lab.runners.gpu.protocols import PROTOCOLS
 from kt_lab.runners.gpu.runner import GpuRunner
 from kt_lab.trial import Proposal
+from kt_lab.workload import Kernel
 
 _UNKNOWN = "not checked"
 
@@ -18,6 +20,7 @@ _UNKNOWN = "not checked"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds which winners."""
     parser.add_argument("workloads", nargs="*", help="keys; default: every stored winner")
+    add_from(parser)
     parser.add_argument("--gpu", default=None, help="the GPU they were found on, if several")
     parser.add_argument("--directory", type=Path, default=None, help="default: data/winners")
     parser.add_argument("--device", type=int, default=0, help="index of the GPU to check on")
@@ -38,29 +41,30 @@ def run(args: argparse.Namespace) -> int:
             f"a recheck needs stored winners, got none{named}; stored: {known}; "
             "kt-lab tune stores the winner of a live search"
         )
-    verdicts: Counter[str] = Counter()
+    own, verdicts = kernels_from(args.source), Counter[str]()
     for key, gpu in chosen:
         winner = load_winner(key, gpu=gpu, directory=args.directory)
-        verdicts[_recheck(winner, args)] += 1
+        verdicts[_recheck(winner, own.get(winner.kernel), args)] += 1
     unknown = verdicts.pop(_UNKNOWN, 0)
     apart = f", {unknown} not checked" if unknown else ""
     print(f"{verdicts[HOLDS]} of {verdicts.total()} winners hold{apart}")
     return 0 if verdicts[HOLDS] == verdicts.total() else 1
 
 
-def _recheck(winner: Winner, args: argparse.Namespace) -> str:
-    if winner.kernel not in REGISTRY:
+def _recheck(winner: Winner, own: Kernel | None, args: argparse.Namespace) -> str:
+    if own is None and winner.kernel not in REGISTRY:
         print(
-            f"{winner.key}: not checked, its kernel is not registered here; in Python: "
-            f"kt_lab.decisions.recheck(load_winner({winner.key!r}), runner)"
+            f"{winner.key}: not checked, its kernel is not registered here; name the file that "
+            "captures it with --from"
         )
         return _UNKNOWN
     named = {protocol.name: short for short, protocol in PROTOCOLS.items()}
     how = {"device": args.device, "wait_s": args.wait}
+    how |= {"kernel": own} if own else {}
     with GpuRunner(winner.key, protocol=named.get(winner.protocol, "events"), **how) as runner:
         changed = matches(
             winner,
-            kernel_source=kernel_source(get_kernel(winner.kernel)),
+            kernel_source=kernel_source(own or get_kernel(winner.kernel)),
             gpu=runner.facts["slug"],
             triton=runner.facts["triton"],
             driver=runner.sensors[0]["driver"],

@@ -1,5 +1,7 @@
 """Commands on kernels that a file of the user's captures: recorded, tuned, inspected."""
 
+import json
+
 import pytest
 
 from kt_lab.landscape import load_landscape
@@ -42,6 +44,8 @@ import io
 import os
 from functools import partial
 from kt_lab import cli
+from kt_lab.commands import dispatch as dispatch_command
+from kt_lab.commands import recheck as recheck_command
 from kt_lab.commands import record as record_command
 from kt_lab.commands import tune as tune_command
 from kt_lab.record import Recording, SessionRecording
@@ -49,7 +53,9 @@ from kt_lab.runners.gpu.runner import GpuRunner
 
 record_command.Recording = partial(Recording, services=recording)
 record_command.SessionRecording = partial(SessionRecording, services=recording)
-tune_command.GpuRunner = partial(GpuRunner, services=live)
+for command in (dispatch_command, recheck_command, tune_command):
+    command.GpuRunner = partial(GpuRunner, services=live)
+dispatch_command.gpu_arch = lambda _: "sm_90"
 
 def said(*argv):
     out, err = io.StringIO(), io.StringIO()
@@ -103,6 +109,18 @@ def test_it_is_tuned_and_its_winner_stored(said, tmp_path):
     assert "5 trials" in told
     (winner,) = (tmp_path / "winners").rglob("*.json")
     assert "planted" in winner.parts
+    code, told, errors = said("recheck", "planted/12", "--directory", str(tmp_path / "winners"))
+    assert code == 0, errors
+    assert "1 of 1 winners hold" in told
+
+
+def test_a_table_of_its_shapes_is_decided(said, tmp_path):
+    command = ("dispatch", "planted/12", "planted/14", "--workers", "1", "--json")
+    code, told, errors = said(*command, "--trials", "9", "--directory", str(tmp_path))
+    assert code == 0, errors
+    table = json.loads(told)
+    assert (table["kernel"], table["key"]) == ("planted", ["n", "dtype"])
+    assert {path.stem for path in tmp_path.rglob("*.json")} == {"12", "14"}
 
 
 def test_it_is_compiled_for_a_gpu_that_is_not_there(said):
