@@ -8,7 +8,7 @@ import numpy as np
 
 from kt_lab.clock import Job
 from kt_lab.errors import UsageError, whole
-from kt_lab.landscape import Landscape
+from kt_lab.landscape import Landscape, load_landscape
 from kt_lab.runners.repetitions import Repetitions
 from kt_lab.runners.simulated import SimulatedRunner
 from kt_lab.space import ParameterSpace, Space
@@ -26,7 +26,7 @@ class ReplayRunner(SimulatedRunner):
 
     def __init__(
         self,
-        landscape: Landscape,
+        landscape: Landscape | str,
         *,
         seed: int,
         space: ParameterSpace | None = None,
@@ -39,7 +39,7 @@ class ReplayRunner(SimulatedRunner):
         """Sets up the simulated pipeline at time zero.
 
         Args:
-            landscape: What to replay.
+            landscape: What to replay, or its key as `load_landscape` takes it.
             seed: Chooses the visit that is read (seed modulo visits) and the subsets.
             space: The space that the searcher uses; its fingerprint must match the landscape's.
             compile_lanes: Simulated compile processes, >= 1.
@@ -51,8 +51,9 @@ class ReplayRunner(SimulatedRunner):
                 (space.size,), as `kt_lab.sessions.draw_offset` returns it; `judge` is not moved.
                 None: the day of the recording.
         """
-        if space is not None:
-            landscape.require(space)
+        landscape = load_landscape(landscape) if isinstance(landscape, str) else landscape
+        self.space = space or landscape.space
+        landscape.require(self.space)
         self._landscape = landscape
         self._facts = _facts(landscape)
         self._seed = whole("seed", seed, low=0)

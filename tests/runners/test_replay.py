@@ -1,10 +1,14 @@
 import numpy as np
 import pytest
 
+from kt_lab.budget import Budget
 from kt_lab.errors import LandscapeError, SpaceError, UnrecordedConfig, UsageError
+from kt_lab.landscape import load_landscape
 from kt_lab.runners.replay import ReplayRunner
+from kt_lab.search import make_searcher
 from kt_lab.space import Integer, ParameterSpace, PowerOfTwo
 from kt_lab.trial import Config, Proposal
+from kt_lab.tune import tune
 from tests.runners.tables import FLUSH_US, SPACE, config, make_landscape
 
 
@@ -150,3 +154,10 @@ def test_a_space_restricted_to_some_configs_replays_where_the_whole_was_recorded
 def test_a_seed_that_chooses_no_visit_is_refused(seed):
     with pytest.raises(UsageError, match="seed must be a whole number >= 0, got seed="):
         ReplayRunner(make_landscape(), seed=seed)
+
+
+def test_a_key_is_enough_for_a_search_as_it_is_with_a_gpu():
+    runner = ReplayRunner("softmax/4096x640", seed=0)
+    assert runner.space.fingerprint == load_landscape("softmax/4096x640").space.fingerprint
+    searcher = make_searcher("random", runner.space, seed=0)
+    assert len(tune(searcher, runner, budget=Budget(trials=3))) == 3
