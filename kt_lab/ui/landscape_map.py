@@ -120,12 +120,14 @@ class LandscapeMap:
             _paint(self.cells[cell.x_index, cell.y_index], cell, tip)
         _label(self._ylabels, self._xlabels, cells)
         self.chosen = None
-        for slider, name in ((self.across, "x"), (self.up, "y")):
-            values = cells.drop_duplicates(f"{name}_index").sort_values(f"{name}_index")[name]
-            slider.description = cells[f"{name}_name"].iloc[0]
-            slider.options = [(text, at) for at, text in enumerate(values)]
         best = cells.loc[cells["ratio"].idxmin()] if cells["ratio"].notna().any() else cells.loc[0]
-        self.choose(int(best["x_index"]), int(best["y_index"]))
+        # In one message: a browser told of fewer values first would choose the last of them.
+        with self.across.hold_sync(), self.up.hold_sync():
+            for slider, name in ((self.across, "x"), (self.up, "y")):
+                values = cells.drop_duplicates(f"{name}_index").sort_values(f"{name}_index")[name]
+                slider.description = cells[f"{name}_name"].iloc[0]
+                slider.options = [(text, at) for at, text in enumerate(values)]
+            self.choose(int(best["x_index"]), int(best["y_index"]))
 
     def choose(self, x: int, y: int) -> None:
         """Chooses a cell by its position."""

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+from functools import partial
 
 import ipywidgets as w
 import pandas as pd
@@ -140,6 +141,24 @@ def test_another_landscape_brings_its_parameters(panel):
             panel.choose(**wrong)
     with pytest.raises(SpaceError):
         panel.choose(fixed={"WAVES": 77})
+
+
+def test_a_browser_does_not_move_the_choice_to_the_last_of_fewer_values(panel, monkeypatch):
+    panel.choose("softmax/256x128256", x="BLOCK_N", y="num_warps")
+    said, told = [], {each: each.get_state() for each in (panel.map.across, panel.map.up)}
+
+    def send(slider, key=None):
+        told[slider].update(slider.get_state(key))
+        last = len(told[slider]["_options_labels"]) - 1
+        if told[slider]["index"] > last:  # a browser's slider stays on its track, and tells so
+            said.append((slider, last))
+
+    for slider in told:
+        monkeypatch.setattr(slider, "send_state", partial(send, slider))
+    panel.choose("int4_gemm/1x1x7168x8192")
+    for slider, index in said:
+        slider.index = index
+    assert panel.config == panel.landscape.best
 
 
 def test_what_cannot_be_chosen_sets_nothing(panel):
