@@ -68,7 +68,8 @@ class LandscapePicker(_Quiet):
         self._on(self.kernel, self._kernel_chosen)
         self._on(self.workload, self._workload_chosen)
         self._on(self.gpu)
-        self.box = w.HBox([self.kernel, self.workload, self.gpu])
+        wrap = w.Layout(flex_flow="row wrap")
+        self.box = w.HBox([self.kernel, self.workload, self.gpu], layout=wrap)
         self._depth = 1  # tells nobody yet
         offer(self.kernel, list(dict.fromkeys(e.kernel for e in self._entries)))
         self._depth = 0

@@ -88,7 +88,8 @@ class TunerChoice:
             view.on_change(widget, action)
             action()
         left = w.VBox([self.kernel, self.workload, self.shape, self.runner, self.searcher])
-        self.settings = w.VBox([w.HBox([left, self.run.box]), more])
+        asked = w.HBox([left, self.run.box], layout=w.Layout(flex_flow="row wrap"))
+        self.settings = w.VBox([asked, more])
 
     def choose(
         self,

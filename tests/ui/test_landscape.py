@@ -46,8 +46,12 @@ def panel():
 
 def controls(widget):
     yield widget
-    for child in getattr(widget, "children", ()):
+    for child in kids(widget):
         yield from controls(child)
+
+
+def kids(widget):
+    return getattr(widget, "children", ())
 
 
 def chosen(panel):
@@ -77,6 +81,14 @@ def test_a_folder_of_other_landscapes_opens_at_the_first(tmp_path, monkeypatch):
     first = sorted(path.stem for path in (folder / "h200").glob("*.parquet"))[0]
     for make in (LandscapePanel, ConfigInspector):
         assert make().picker.workload.value == f"rope/{first}"
+
+
+def test_choices_that_do_not_fit_side_by_side_go_on_below(panel):
+    tuner = TunerPanel("softmax/4096x640")
+    (column,) = (each for each in controls(tuner.box) if tuner.kernel in kids(each))
+    for box, widget in ((panel.box, panel.picker.gpu), (tuner.box, column)):
+        (row,) = (each for each in controls(box) if widget in kids(each))
+        assert row.layout.flex_flow == "row wrap"
 
 
 def test_the_map_says_of_each_cell_what_the_table_says(panel):
