@@ -233,8 +233,8 @@ class LandscapePanel:
         if self.session is None:
             return
         found = self.session.snapshot()
-        facts, here = self.session.facts, self.landscape
-        same = (facts["workload"], facts["gpu"]) == (here.workload, here.gpu)
+        facts, of = self.session.facts, self.picker
+        same = (facts["workload"], facts["gpu"]) == (of.workload.value, of.gpu.value)
         if same and found.readings > self._shown:
             run = history_table(self.session.history, facts=facts)
             self._shown = len(run)

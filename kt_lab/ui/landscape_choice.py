@@ -6,7 +6,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from kt_lab.cells import recorded
+from kt_lab.cells import recorded, require_apart
 from kt_lab.errors import UnknownName, UsageError
 from kt_lab.landscape import Landscape, landscapes
 from kt_lab.stats.slices import check_axes, value_text
@@ -76,7 +76,8 @@ class LandscapePicker(_Quiet):
 
     @property
     def landscape(self) -> Landscape:
-        """The chosen one."""
+        """The chosen one; raises UsageError where nothing of it works."""
+        require_apart([self.workload.value], self.gpu.value)
         return recorded(self.workload.value, self.gpu.value)
 
     def wanted(self, workload: str | None = None, *, gpu: str | None = None) -> Landscape:
@@ -84,7 +85,7 @@ class LandscapePicker(_Quiet):
 
         Raises:
             UnknownName: Nothing was recorded of the workload, or not on that GPU.
-            UsageError: It is a file.
+            UsageError: It is a file, or nothing of it works.
         """
         workload = self.workload.value if workload is None else workload
         require_listed(workload)
@@ -94,6 +95,7 @@ class LandscapePicker(_Quiet):
         if gpu is not None and gpu not in gpus:
             raise UnknownName("recorded GPU", gpu, gpus)
         kept = self.gpu.value if self.gpu.value in gpus else gpus[0]
+        require_apart([workload], gpu or kept)
         return recorded(workload, gpu or kept)
 
     def choose(self, workload: str | None = None, *, gpu: str | None = None) -> None:
@@ -101,7 +103,7 @@ class LandscapePicker(_Quiet):
 
         Raises:
             UnknownName: Nothing was recorded of the workload, or not on that GPU.
-            UsageError: It is a file.
+            UsageError: It is a file, or nothing of it works.
         """
         landscape = self.wanted(workload, gpu=gpu)
         with self._together():
@@ -204,6 +206,11 @@ class SliceControls(_Quiet):
         """Returns the axes and fixed values of now that a landscape has too."""
         parameters = {p.name: p for p in landscape.space.parameters}
         axes = (self.x.value, self.y.value)
+        if len(parameters) < 2:
+            raise UsageError(
+                f"a map needs two parameters, got {len(parameters)} of {landscape.workload}; "
+                "ConfigInspector shows its configs"
+            )
         if not set(axes) <= set(parameters):  # those that show most cells
             long = sorted(landscape.space.parameters, key=lambda p: -p.cardinality)
             axes = (long[0].name, long[1].name)

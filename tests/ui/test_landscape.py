@@ -6,12 +6,13 @@ import threading
 from functools import partial
 
 import ipywidgets as w
+import numpy as np
 import pandas as pd
 import pytest
 
-from kt_lab import load_landscape
+from kt_lab import ParameterSpace, PowerOfTwo, load_landscape
 from kt_lab.errors import SpaceError, UnknownName, UsageError
-from kt_lab.landscape import data_directory
+from kt_lab.landscape import Landscape, data_directory
 from kt_lab.plots import read_points
 from kt_lab.plots.slices import cell_text
 from kt_lab.stats import search_path
@@ -26,6 +27,7 @@ from kt_lab.ui import (
     slice_figure,
 )
 from kt_lab.ui.background import alive
+from tests.stats.exact_landscapes import RISING, exact
 
 WORKLOAD = "int4_gemm/1x2048x2048x2048"  # the one with most failures
 LONG_S = 60.0
@@ -81,6 +83,25 @@ def test_a_folder_of_other_landscapes_opens_at_the_first(tmp_path, monkeypatch):
     first = sorted(path.stem for path in (folder / "h200").glob("*.parquet"))[0]
     for make in (LandscapePanel, ConfigInspector):
         assert make().picker.workload.value == f"rope/{first}"
+
+
+def test_a_landscape_without_a_map_is_refused_in_words(tmp_path, monkeypatch):
+    monkeypatch.setenv("KT_LAB_DATA", str(tmp_path))
+    known = exact(RISING, "known")
+    axis = ParameterSpace([PowerOfTwo("BLOCK", 16, 128)], default={"BLOCK": 16})
+    told = {"workload": "toy/line", "space": axis.describe(), "fingerprint": axis.fingerprint}
+    line = Landscape(known.table.iloc[::4].drop(columns="p_num_stages"), known.manifest | told)
+    for made in (known, line, exact(np.full((4, 4), np.nan), "failed")):
+        made.save(tmp_path / "landscapes" / made.kernel / made.gpu / made.workload[4:])
+    for make in (LandscapePanel, ConfigInspector):
+        with pytest.raises(UsageError, match="a config that works, got none of toy/failed on"):
+            make("toy/failed")
+        shown = make("toy/known")
+        shown.picker.workload.value = "toy/failed"
+        assert "a config that works" in shown.shell.status.value
+    assert ConfigInspector("toy/line").shell.status.value == ""
+    with pytest.raises(UsageError, match="a map needs two parameters, got 1 of toy/line"):
+        LandscapePanel("toy/line")
 
 
 def test_choices_that_do_not_fit_side_by_side_go_on_below(panel):
