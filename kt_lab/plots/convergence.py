@@ -228,7 +228,7 @@ def caption_convergence(
     unit = "divided by the optimum" if bands_trials["unit"].iloc[0] == "ratio" else "in µs"
     band = "Line: median over seeds, band: interquartile range. " * _banded(bands_trials)
     ended = ended_words(bands_trials, bands_seconds)
-    grey = " Grey: random search, its exact mean over all orders." * exact
+    grey = " Grey: random search, its exact mean over the orders with an incumbent." * exact
     return (
         f"Latency of the incumbent {unit} against trials (left) and {seconds} (right) for "
         f"{names}, {JUDGED}. {band}Runs without "
