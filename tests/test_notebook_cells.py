@@ -1,9 +1,11 @@
 """Cells of notebooks, run one by one: on another tuner's landscape, and in another order."""
 
 import json
+import re
 from pathlib import Path
 
 import matplotlib
+import pandas as pd
 import pytest
 
 from kt_lab.cells import recorded
@@ -12,6 +14,7 @@ from kt_lab.ui.landscape_figure import roofline_figure
 from tests.formats.files import hub, write
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+ENDS = ("seconds", "configs")
 
 
 def run_cells(name, *told, **given):
@@ -48,6 +51,22 @@ def test_a_search_is_told_step_by_step_where_the_first_reading_failed(imported):
     for table in failed:
         assert table["incumbent"].isna().iloc[0]
         assert table["incumbent"].notna().iloc[-1]
+
+
+def test_what_is_said_of_helions_spaces_is_what_the_tables_hold():
+    told = run_cells("13_how_scout_searches.ipynb", "import", "def over_helion")
+    both = [told["large_table"](told["stored"](name)) for name in ("large", "large-judged")]
+    table = pd.concat(both).set_index("kernel")
+    cells = json.loads((NOTEBOOKS / "13_how_scout_searches.ipynb").read_text())["cells"]
+    text = next(t for t in map("".join, (c["source"] for c in cells)) if "- At equal configs" in t)
+    seconds, configs = (re.search(f"- At equal {n}.*?\n-", text, re.S)[0] for n in ENDS)
+    said = {name: ratio for ratio, name in re.findall(r"(\d\.\d\d) on (\w+)", seconds)}
+    assert said == {name: f"{table['equal_ratio'][name]:.2f}" for name in said}
+    said = dict(re.findall(r"(\w+) \((\d\.\d\d)\)", configs))
+    assert said == {name: f"{table['end_ratio'][name]:.2f}" for name in said}
+    said = re.findall(r"(\w+) \((\d) %\)", configs)
+    assert said == [(name, f"{100 * (table['end_ratio'][name] - 1):.0f}") for name, _ in said]
+    assert told["over_helion"]("large").shape == (7, 6)  # as wide as a page
 
 
 def test_a_landscape_of_one_visit_and_without_a_timer_is_told(imported):
