@@ -67,10 +67,15 @@ def plot_roofline(points: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 
 def _draw_shares(ax: Axes, points: pd.DataFrame) -> Axes:
-    """Draws the share of the copy speed that each config reaches, where there is no arithmetic."""
+    """Draws the share of the copy speed that each config reaches, where there is no arithmetic.
+
+    Of another tuner's landscape, which tells no bytes, it says that the shares are not known.
+    """
     for number, point in enumerate(points.itertuples()):
         marker, color = _LOOKS[number % len(_LOOKS)]
         ax.plot([point.bytes_share], [number], marker, color=color, linestyle="none")
+        if np.isnan(point.bytes_share):
+            ax.text(0.02, number, "not known", va="center", color=INK, fontsize=SMALL)
     ax.axvline(1.0, color=INK, linewidth=1.0)
     ax.set_yticks(range(len(points)), points["label"])
     ax.set_ylim(len(points) - 0.5, -0.5)

@@ -132,3 +132,12 @@ def test_without_arithmetic_there_are_shares_and_no_roof():
     assert axes.get_xlabel() == "share of the copy speed"
     assert [text.get_text() for text in axes.get_yticklabels()] == ["optimum", "default"]
     assert "arithmetic" not in plots.caption_roofline(points)
+
+
+def test_shares_that_are_not_known_leave_no_empty_figure():
+    moved = load_landscape("tokens_transpose/16640x5120", gpu="h200")
+    points = stats.roofline_points(moved, {"optimum": moved.best, "default": moved.space.default})
+    with plots.paper("icml"):
+        assert "not known" not in _texts(plots.plot_roofline(points).figure)
+        axes = plots.plot_roofline(points.assign(bytes_share=np.nan))
+    assert [text.get_text() for text in axes.texts] == ["not known", "not known"]
