@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as w
 
 from kt_lab.errors import UnknownName
+from kt_lab.plots.captions import counted
 from kt_lab.programs.operators import workloads
 from kt_lab.ui.controls import button, dropdown, offer
 from kt_lab.ui.keyboard import keyboard
@@ -137,7 +138,8 @@ class ProgramPanel:
         for name in ("text", "c", "trail"):
             getattr(self, f"_{name}").add_class(f"ktl-{name}")
         folded = w.Accordion([self._c], titles=("the C",))
-        rows = [w.HBox([self.workload, self.kind, self.move]), w.HBox([*self.buttons.values()])]
+        rows = ([self.workload, self.kind, self.move], [*self.buttons.values()])
+        rows = [w.HBox(row, layout=w.Layout(flex_flow="row wrap")) for row in rows]
         shown = w.HBox([self._text, self._trail])
         parts = [keyboard(), *rows, self.shell.status, shown, folded, self.shell.drawer]
         self.box = w.VBox(parts).add_class("ktl-program")
@@ -161,9 +163,10 @@ class ProgramPanel:
 
 def status_line(start: State, state: State, moves: int) -> str:
     """Returns the status line: latency, and how it compares with the start program's."""
+    after = f"after {counted(moves, 'move')}"
     if state.latency_us is None:
-        return f"after {moves} moves: {state.error or 'not measured'}"
-    said = f"after {moves} moves: {state.latency_us:,.2f} µs, right on every checked input"
+        return f"{after}: {state.error or 'not measured'}"
+    said = f"{after}: {state.latency_us:,.2f} µs, right on every checked input"
     if start.latency_us and moves:
         said += f"; latency ratio to the start program {state.latency_us / start.latency_us:.3f}"
     return said

@@ -124,7 +124,7 @@ def test_the_panel_offers_legal_moves_by_kind_and_plays_the_chosen_one():
     assert shown.move.options == ("fuse 0",)
     shown.buttons["apply"].click()
     assert shown.session.schedule == "fuse 0"
-    assert "90.00 µs" in shown.shell.status.value
+    assert shown.shell.status.value.startswith("after 1 move: 90.00 µs")
     assert "ratio to the start program 0.900" in shown.shell.status.value
     assert "fuse 0" in shown._trail.value
     assert shown.kind.value == "all kinds"  # nothing is left to fuse
@@ -135,6 +135,13 @@ def test_the_panel_offers_legal_moves_by_kind_and_plays_the_chosen_one():
     assert "vectorise" in shown._trail.value
     shown.buttons["start"].click()
     assert shown.session.schedule == ""
+
+
+def test_controls_that_do_not_fit_side_by_side_go_on_below():
+    shown = panel()
+    for inside in (shown.move, shown.buttons["apply"]):
+        (row,) = (w for w in shown.box.children if inside in getattr(w, "children", ()))
+        assert row.layout.flex_flow == "row wrap"
 
 
 def test_the_panel_shows_the_program_and_its_c_as_text():
