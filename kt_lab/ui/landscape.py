@@ -275,9 +275,9 @@ class LandscapePanel:
         self.box = w.VBox([keyboard(), *head, *rest]).add_class("ktl-landscape")
 
     def _landscape_chosen(self) -> None:
-        self._facts.value = html.escape(landscape_line(self.landscape))
         self.run, self._shown = None, 0  # it belongs to another landscape
         self.slice.offer(self.landscape)
+        self._facts.value = html.escape(landscape_line(self.landscape))
         self.render()  # a search of this one, if there is any
 
     def _sliced(self) -> None:

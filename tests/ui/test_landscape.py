@@ -102,6 +102,10 @@ def test_a_landscape_without_a_map_is_refused_in_words(tmp_path, monkeypatch):
     assert ConfigInspector("toy/line").shell.status.value == ""
     with pytest.raises(UsageError, match="a map needs two parameters, got 1 of toy/line"):
         LandscapePanel("toy/line")
+    shown = LandscapePanel("toy/known")
+    shown.picker.workload.value = "toy/line"
+    assert "a map needs two parameters" in shown.shell.status.value
+    assert "16 configs" in shown._facts.value, "of the map that is still shown"
 
 
 def test_choices_that_do_not_fit_side_by_side_go_on_below(panel):
