@@ -24,7 +24,8 @@ from kt_lab.trial import OK
 WIDE, HIGH = 62, 46  # pixels of a cell
 _DIGITS = (14, 28, 34, 16)  # left, top, width and height of its number: a line passes behind it
 _MASK = "ktl-digits"
-_LABELS = 84  # pixels of the column of the vertical axis' values
+_LABELS = 84  # pixels of the column of the vertical axis' values, at least
+_LETTER = 8  # pixels of a letter of the axis' name, at most: it stays in one line
 _BESIDE = w.Layout(width="336px", padding="0 0 0 14px")
 _ROW = w.Layout(flex_flow="row wrap", width="fit-content", max_width="100%")
 _CELL = {"width": f"{WIDE}px", "height": f"{HIGH}px", "margin": "0"}
@@ -261,11 +262,12 @@ def _label(ylabels: w.HTML, xlabels: w.HTML, cells: pd.DataFrame) -> None:
         for name in ("x", "y")
     }
     names = {name: html.escape(cells[f"{name}_name"].iloc[0]) for name in ("x", "y")}
+    broad = max(_LABELS, _LETTER * len(f"{names['y']} ↑"))
     tall = "".join(
-        f'<div class="ktl-tick" style="height:{HIGH}px;width:{_LABELS}px">{text}</div>'
+        f'<div class="ktl-tick" style="height:{HIGH}px;width:{broad}px">{text}</div>'
         for text in map(html.escape, reversed(list(values["y"])))
     )
-    ylabels.value = f'{tall}<div class="ktl-tick" style="width:{_LABELS}px">{names["y"]} ↑</div>'
+    ylabels.value = f'{tall}<div class="ktl-tick" style="width:{broad}px">{names["y"]} ↑</div>'
     wide = "".join(
         f'<div class="ktl-tick" style="width:{WIDE}px">{html.escape(text)}</div>'
         for text in values["x"]

@@ -158,6 +158,15 @@ def test_a_cell_is_chosen_by_mouse_and_by_keyboard(panel):
     assert "no valid config" in panel.map.details.value
 
 
+def test_the_name_of_the_vertical_axis_stays_in_one_line(panel):
+    def broad(name):
+        panel.choose(y=name)
+        (width,) = set(re.findall(r"width:(\d+)px", panel.map._ylabels.value))
+        return int(width)
+
+    assert broad("num_stages") >= 8 * len("num_stages ↑") > broad("BLOCK_K")
+
+
 def test_the_same_axis_twice_swaps_the_axes(panel):
     panel.slice.x.value = "num_warps"
     assert (panel.slice.x.value, panel.slice.y.value) == ("num_warps", "BLOCK_N")
