@@ -201,6 +201,13 @@ def test_every_notebook_is_run_here():
     assert len(SMALL) >= 4
 
 
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_a_notebook_tells_which_figures_it_saves(name):
+    cells = json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))["cells"]
+    said = "".join(cells[-1]["source"])
+    assert [figure for figure in SMALL[name][1] if f"`{figure}" not in said] == []
+
+
 # its first config of tpe does not launch
 NOTHING_OK = {"WORKLOAD": "softmax/256x128256", "SEARCHER": "tpe", "TRIALS": 1}
 
