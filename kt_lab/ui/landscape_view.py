@@ -2,7 +2,7 @@
 
 import ipywidgets as w
 
-from kt_lab.errors import UsageError
+from kt_lab.errors import UsageError, whole
 from kt_lab.plots import VENUES
 from kt_lab.ui.choices import searcher_names
 from kt_lab.ui.controls import button, dropdown
@@ -80,12 +80,12 @@ class SearchControls:
         """Raises unless each number may be set: a widget would move it into its range.
 
         Raises:
-            UsageError: It is out of the range of its control.
+            UsageError: It is no whole number, or out of the range of its control.
         """
         for name, value in numbers.items():
-            widget = getattr(self, name)
-            if value is not None and not widget.min <= value <= widget.max:
-                raise UsageError(f"{name} must be in {widget.min}..{widget.max}, got {value!r}")
+            low, high = getattr(self, name).min, getattr(self, name).max
+            if value is not None and whole(name, value, low=low) > high:
+                raise UsageError(f"{name} must be in {low}..{high}, got {value!r}")
 
     def fit(self, count: int) -> None:
         """Makes the slider as long as a search of `count` readings, and shows all of them."""

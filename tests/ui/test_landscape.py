@@ -216,8 +216,10 @@ def test_what_cannot_be_chosen_sets_nothing(panel):
     before = state()
     other = {"workload": "softmax/4096x640"}
     for wrong, said in (
-        ({"trials": 0}, "trials must be in 1..100000, got 0"),
-        ({"seed": -1}, "seed must be in 0..2147483647, got -1"),
+        ({"trials": 0}, "trials must be a whole number >= 1, got trials=0"),
+        ({"trials": 10**6}, "trials must be in 1..100000, got 1000000"),
+        ({"trials": "a"}, "trials must be a whole number >= 1, got trials='a'"),
+        ({"seed": 1.5}, "seed must be a whole number >= 0, got seed=1.5"),
         ({"x": "BLOCK_M", "y": "BLOCK_M"}, "must be two parameters"),
     ):
         with pytest.raises(UsageError, match=said):
