@@ -84,7 +84,7 @@ class CompareChoice:
 
         Raises:
             UnknownName: There is no such source, searcher, workload, GPU or option.
-            UsageError: A value is outside its range.
+            UsageError: A value is outside its range, or a name stands where a list is asked for.
         """
         wanted = (("source", source), ("gpu", gpu))
         for name, value in wanted:
@@ -92,6 +92,10 @@ class CompareChoice:
                 _require(name, [value], getattr(self, name).options)
                 getattr(self, name).value = value
         for name, values in (("searchers", searchers), ("workloads", workloads)):
+            if isinstance(values, str):
+                raise UsageError(
+                    f"{name} must be a list of names, got {values!r}; give [{values!r}]"
+                )
             if values is not None:
                 for value in values if name == "workloads" else ():
                     require_listed(value)

@@ -146,6 +146,9 @@ def test_what_is_refused_is_told_in_the_panel(tmp_path):
     for wrong in ({"searchers": ["patern"]}, {"workloads": ["softmax/1x1"]}, {"source": "none"}):
         with pytest.raises(UnknownName):
             panel.choose(**wrong)
+    for name in ("searchers", "workloads"):
+        with pytest.raises(UsageError, match=f"{name} must be a list of names, got 'random'"):
+            panel.choose(**{name: "random"})
 
 
 def test_a_comparison_that_fails_is_told_in_the_panel(tmp_path, monkeypatch):
