@@ -50,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Decides, unless only what is stored is asked for, and prints the table."""
     own = kernel_from(args.source, args.shapes[0])
+    if own and args.space != "wide":
+        law = "--space names a published space of a kernel that ships"
+        raise UsageError(f"{law}, got {args.space} with --from; leave it out")
     shapes = _shapes(args.shapes, own)
     kernel = shapes[0].kernel
     key = Key(tuple(args.key)).check(own or get_kernel(kernel)) if args.key else None

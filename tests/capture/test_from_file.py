@@ -140,6 +140,7 @@ def test_it_is_compiled_for_a_gpu_that_is_not_there(said):
             "got 'halved'; known: doubled, planted",
         ),
         (["record", "doubled", "softmax"], "kernels.py", "one captured kernel at a time"),
+        (["dispatch", "doubled/8", "--space", "pr3952"], "kernels.py", "got pr3952 with --from"),
         (["inspect", "doubled/2x2"], "kernels.py", "must have the extents n"),
     ],
 )
